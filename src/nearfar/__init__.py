@@ -1,0 +1,21 @@
+"""Learn a distance from examples of what is near and what is far."""
+
+from nearfar.data.constraints import Comparisons, Labels, Pairs
+from nearfar.data.points import Points, as_points
+from nearfar.model.metric import Metric, load_metric
+from nearfar.model.training import TrainingResult, train
+from nearfar.settings import TrainingSettings
+
+__all__ = [
+    "Comparisons",
+    "Labels",
+    "Metric",
+    "Pairs",
+    "Points",
+    "TrainingResult",
+    "TrainingSettings",
+    "as_points",
+    "load_metric",
+    "train",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,31 @@
+"""What each way to do a step costs, counted in flops: the one place where a cheaper way is chosen.
+
+Counting, unlike timing, gives the same answer every time, so runs stay reproducible.
+"""
+
+REPORT_SHARE = 1 / 30
+"""The share of the work that may go into judging progress."""
+
+
+def step_flops(rows: float, stored: float, rank: int, pairs: float = 0) -> float:
+    """A gradient from ``rows`` rows of ``stored`` entries each: two products with L, and some work a pair."""
+    return 4 * rows * stored * rank + 6 * pairs * rank
+
+
+def block_flops(points: int, stored: float, rank: int) -> float:
+    """A gradient from all pairs of a block: two products with L, two with the block's own projections."""
+    return step_flops(points, stored, rank) + 4 * points * points * rank
+
+
+def points_are_cheaper(n_pairs: int, n_distinct: int, stored: float, rank: int, *, sparse: bool) -> bool:
+    """Whether to go through the distinct points of a batch rather than through its differences.
+
+    A difference of sparse rows has the entries of both.
+    """
+    through_differences = step_flops(n_pairs, 2 * stored if sparse else stored, rank)
+    return step_flops(n_distinct, stored, rank, n_pairs) < through_differences
+
+
+def steps_between_reports(judging_flops: float, flops_a_step: float) -> int:
+    """Steps between two reports so that judging stays within its share of the work."""
+    return max(10, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))

@@ -1,0 +1,194 @@
+"""Constraints: which points are near each other and which are far, as immutable arrays of indices.
+
+:class:`Pairs` says it absolutely (similar, dissimilar), :class:`Comparisons` relatively (this pair is nearer than that
+one; a triplet is the case in which both pairs share the anchor), :class:`Labels` says it of all points at once.
+The arrays may be memory-mapped: they are checked in blocks and never copied.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearfar.errors import InvalidConstraints
+
+Indices = NDArray[np.integer[Any]]
+
+_CHECK_ROWS = 1 << 20
+_CONTRADICTION_SAMPLE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs known to be similar, and pairs known to be dissimilar: two arrays of shape (n, 2)."""
+
+    similar: Indices
+    dissimilar: Indices
+
+    def __init__(self, similar: ArrayLike, dissimilar: ArrayLike) -> None:
+        object.__setattr__(self, "similar", _index_array(similar, (2,), "similar pairs"))
+        object.__setattr__(self, "dissimilar", _index_array(dissimilar, (2,), "dissimilar pairs"))
+        if not len(self):
+            raise InvalidConstraints("there are no pairs; expected at least one similar or dissimilar pair")
+
+    def __len__(self) -> int:
+        return len(self.similar) + len(self.dissimilar)
+
+    def check(self, n_points: int) -> list[str]:
+        """Raise if an index has no point; return what is odd but can be trained on, one sentence each."""
+        remarks = []
+        selfs = 0
+        for name, pairs in (("similar pairs", self.similar), ("dissimilar pairs", self.dissimilar)):
+            _check_range(pairs, n_points, name)
+            selfs += _count_equal(pairs, 0, 1)
+        if selfs:
+            remarks.append(f"{selfs} pairs join a point with itself: they teach nothing")
+        contradictions = self.count_contradictions(n_points)
+        if contradictions:
+            remarks.append(
+                f"{contradictions} pairs are both similar and dissimilar: they pull against each other"
+            )
+        return remarks
+
+    def count_contradictions(self, n_points: int) -> int:
+        """How many pairs are in both sets, in either order. Beyond 4 million pairs an estimate from a sample of pairs."""
+        share = max(1, -(-len(self) // _CONTRADICTION_SAMPLE))
+        similar = _sampled_codes(self.similar, n_points, share)
+        dissimilar = _sampled_codes(self.dissimilar, n_points, share)
+        return share * len(np.intersect1d(similar, dissimilar))
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """The first pair is nearer than the second: (n, 4), or as triplets (anchor, near, far): (n, 3)."""
+
+    indices: Indices
+
+    def __init__(self, indices: ArrayLike) -> None:
+        object.__setattr__(self, "indices", _index_array(indices, (3, 4), "comparisons"))
+        if not len(self):
+            raise InvalidConstraints("there are no triplets or quadruplets; expected at least one")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def near(self) -> Indices:
+        """The pairs that are to be nearer, (n, 2)."""
+        return self.indices[:, :2]
+
+    @property
+    def far(self) -> Indices:
+        """The pairs that are to be farther, (n, 2)."""
+        return self.indices[:, ::2] if self.indices.shape[1] == 3 else self.indices[:, 2:]
+
+    def check(self, n_points: int) -> list[str]:
+        """Raise if an index has no point; return what is odd but can be trained on, one sentence each."""
+        _check_range(self.indices, n_points, "triplets" if self.indices.shape[1] == 3 else "quadruplets")
+        impossible = _count_equal(self.indices, *((0, 2) if self.indices.shape[1] == 3 else (2, 3)))
+        return [f"{impossible} comparisons have a far pair of one point with itself"] if impossible else []
+
+
+class Labels:
+    """One class label a point; two points are similar if their labels are equal."""
+
+    def __init__(self, labels: ArrayLike) -> None:
+        array = np.asarray(labels)
+        if array.ndim != 1:
+            raise InvalidConstraints(
+                f"labels have shape {array.shape}; expected one label a point, shape (n,)"
+            )
+        if not len(array):
+            raise InvalidConstraints("there are no labels; expected one a point")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InvalidConstraints(
+                "labels hold NaN or infinity; give every point a label, or drop those without"
+            )
+        if array.dtype.kind == "O":
+            array = array.astype(str)
+        self.classes, codes = np.unique(array, return_inverse=True)
+        self.codes: NDArray[np.int32] = codes.astype(np.int32)
+        self.codes.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def check(self, n_points: int) -> list[str]:
+        """Raise if these labels cannot teach; return what is odd but can be trained on, one sentence each."""
+        if len(self) != n_points:
+            raise InvalidConstraints(
+                f"there are {len(self)} labels for {n_points} points; expected one a point"
+            )
+        counts = np.bincount(self.codes)
+        if len(counts) < 2:
+            raise InvalidConstraints(
+                f"all labels are {self.classes[0]!r}; expected at least two classes, else nothing is dissimilar"
+            )
+        if counts.max() < 2:
+            raise InvalidConstraints(
+                "every class has one point; expected a class of two or more, else nothing is similar"
+            )
+        lonely = int((counts == 1).sum())
+        return (
+            [f"{lonely} classes have one point each: such a point is only ever the far one"] if lonely else []
+        )
+
+
+Constraints = Pairs | Comparisons | Labels
+
+
+def _index_array(values: ArrayLike, widths: tuple[int, ...], name: str) -> Indices:
+    array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    expected = " or ".join(f"(n, {width})" for width in widths)
+    if array.size == 0:
+        array = np.empty((0, widths[0]), np.int64)
+    if array.ndim != 2 or array.shape[1] not in widths:
+        raise InvalidConstraints(f"{name} have shape {array.shape}; expected {expected} indices of points")
+    if array.dtype.kind == "f":
+        array = _whole_numbers(array, name)
+    if array.dtype.kind not in "iu":
+        raise InvalidConstraints(
+            f"{name} have type {array.dtype}; expected whole numbers, the indices of points"
+        )
+    view = np.asarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+def _whole_numbers(array: NDArray[Any], name: str) -> Indices:
+    if np.isnan(array).any():
+        raise InvalidConstraints(f"{name} hold NaN; expected whole numbers, the indices of points")
+    whole = array.astype(np.int64)
+    if not (whole == array).all():
+        raise InvalidConstraints(f"{name} hold fractions; expected whole numbers, the indices of points")
+    return whole
+
+
+def _check_range(indices: Indices, n_points: int, name: str) -> None:
+    for start in range(0, len(indices), _CHECK_ROWS):
+        block = indices[start : start + _CHECK_ROWS]
+        low, high = int(block.min()), int(block.max())
+        if low < 0 or high >= n_points:
+            wrong = low if low < 0 else high
+            raise InvalidConstraints(
+                f"{name} have index {wrong}, but there are {n_points} points; indices start at 0 and end at {n_points - 1}"
+            )
+
+
+def _count_equal(indices: Indices, first: int, second: int) -> int:
+    return sum(
+        int((block[:, first] == block[:, second]).sum())
+        for block in (indices[start : start + _CHECK_ROWS] for start in range(0, len(indices), _CHECK_ROWS))
+    )
+
+
+def _sampled_codes(pairs: Indices, n_points: int, share: int) -> NDArray[np.int64]:
+    """One number a pair, the same in either order; of all possible pairs only one in ``share`` is looked at."""
+    kept = [np.empty(0, np.int64)]
+    for start in range(0, len(pairs), _CHECK_ROWS):
+        block = np.sort(pairs[start : start + _CHECK_ROWS].astype(np.int64), axis=1)
+        codes = block[:, 0] * n_points + block[:, 1]
+        scrambled = codes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+        kept.append(codes[scrambled % np.uint64(share) == 0])
+    return np.concatenate(kept)

@@ -1,0 +1,154 @@
+"""Drawing constraints from class labels, or from overlapping groups: evenly, without rejection, never on the wrong side."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from nearfar.data import draw
+from nearfar.data.constraints import Comparisons, Labels, Pairs
+from nearfar.errors import InvalidConstraints
+
+_SIMILAR, _DISSIMILAR, _FAR, _BLOCK = range(4)
+
+
+class LabelDraws:
+    """Draws of pairs, triplets and blocks from class labels; a draw is a pure function of (seed, position).
+
+    Parameters
+    ----------
+    labels : Labels
+        The class of every point.
+    among : array of int, optional
+        The points that may be drawn; all by default.
+    """
+
+    def __init__(self, labels: Labels, among: NDArray[np.integer[Any]] | None = None) -> None:
+        self._codes = labels.codes
+        chosen = np.arange(len(labels)) if among is None else np.asarray(among)
+        codes = labels.codes[chosen]
+        self._order = chosen[np.argsort(codes, kind="stable")].astype(
+            np.int32 if len(labels) < 1 << 31 else np.int64
+        )
+        sizes = np.bincount(codes, minlength=len(labels.classes)).astype(np.int64)
+        self._starts = np.concatenate(([0], np.cumsum(sizes)))
+        self._similar = np.cumsum(sizes * (sizes - 1))
+        self._dissimilar = np.cumsum(sizes * (len(chosen) - sizes))
+        self.n_points = len(chosen)
+        self.n_classes = int((sizes > 0).sum())
+        self.n_blockable = int(sizes[sizes > 1].sum())
+
+    @property
+    def n_similar(self) -> int:
+        """How many similar pairs there are to draw from, each counted once."""
+        return int(self._similar[-1]) // 2
+
+    @property
+    def n_dissimilar(self) -> int:
+        """How many dissimilar pairs there are to draw from, each counted once."""
+        return int(self._dissimilar[-1]) // 2
+
+    def similar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
+        """Similar pairs number ``first`` to ``first + count`` of this seed's stream, evenly from all there are."""
+        if count and not self.n_similar:
+            raise InvalidConstraints(
+                "no class has two points, so there is no similar pair to draw; give larger classes"
+            )
+        out = np.empty((count, 2), np.int64)
+        if count:
+            key = draw.stream_key(seed, _SIMILAR, 0)
+            draw.similar_pairs(self._order, self._starts, self._similar, key, first, out)
+        return out
+
+    def dissimilar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
+        """Dissimilar pairs number ``first`` to ``first + count`` of this seed's stream, evenly from all there are."""
+        if count and not self.n_dissimilar:
+            raise InvalidConstraints(
+                "there is one class only, so there is no dissimilar pair to draw; give two or more"
+            )
+        out = np.empty((count, 2), np.int64)
+        if count:
+            key = draw.stream_key(seed, _DISSIMILAR, 0)
+            draw.dissimilar_pairs(self._order, self._starts, self._dissimilar, key, first, out)
+        return out
+
+    def triplets(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
+        """Triplets (anchor, near, far): a similar pair, and an evenly drawn point of another class."""
+        if count and not self.n_dissimilar:
+            raise InvalidConstraints(
+                "there is one class only, so there is no far point to draw; give two or more"
+            )
+        out = np.empty((count, 3), np.int64)
+        out[:, :2] = self.similar(count, seed, first)
+        if count:
+            key = draw.stream_key(seed, _FAR, 0)
+            draw.far_points(self._order, self._starts, self._codes, key, first, out)
+        return out
+
+    def block(
+        self, size: int, per_class: int, seed: int, shard: int, clock: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """At most ``size`` points, class by class, and how many of each class; no class has fewer than two."""
+        points, sizes = np.empty(size, np.int64), np.empty(size, np.int64)
+        key = draw.stream_key(seed ^ _BLOCK << 60, shard, clock)
+        used = draw.block_points(self._order, self._starts, per_class, key, points, sizes)
+        return points[: sizes[:used].sum()], sizes[:used]
+
+
+class GroupDraws:
+    """Draws of pairs from overlapping groups: two points are similar if they share a group, dissimilar if they share none.
+
+    A pair that shares several groups is drawn as similar that many times as often; points in no group are not drawn.
+
+    Parameters
+    ----------
+    groups : sparse matrix (n points, n groups)
+        Non-zero where a point belongs to a group.
+    """
+
+    def __init__(self, groups: sp.spmatrix) -> None:
+        rows = sp.csr_matrix(groups)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        members = rows.tocsc()
+        self._order = members.indices
+        self._starts = members.indptr.astype(np.int64)
+        sizes = np.diff(self._starts)
+        self._similar = np.cumsum(sizes * (sizes - 1))
+        self._indptr, self._groups = rows.indptr, rows.indices
+        self._grouped = np.flatnonzero(np.diff(rows.indptr))
+
+    def similar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
+        """Similar pairs number ``first`` to ``first + count`` of this seed's stream."""
+        if count and not (len(self._similar) and self._similar[-1]):
+            raise InvalidConstraints(
+                "no group has two points, so there is no similar pair to draw; give larger groups"
+            )
+        out = np.empty((count, 2), np.int64)
+        if count:
+            key = draw.stream_key(seed, _SIMILAR, 0)
+            draw.similar_pairs(self._order, self._starts, self._similar, key, first, out)
+        return out
+
+    def dissimilar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
+        """Dissimilar pairs number ``first`` to ``first + count`` of this seed's stream."""
+        out = np.full((count, 2), draw.NOT_FOUND, np.int64)
+        if count and len(self._grouped) > 1:
+            key = draw.stream_key(seed, _DISSIMILAR, 0)
+            draw.apart_pairs(self._grouped, self._indptr, self._groups, key, first, out)
+        if (out == draw.NOT_FOUND).any():
+            raise InvalidConstraints(
+                "nearly all points share a group, so no dissimilar pair was found in 10,000 draws; leave out large groups"
+            )
+        return out
+
+
+def draw_pairs(draws: LabelDraws | GroupDraws, n_similar: int, n_dissimilar: int, seed: int = 0) -> Pairs:
+    """Draw pairs, with replacement."""
+    return Pairs(draws.similar(n_similar, seed), draws.dissimilar(n_dissimilar, seed))
+
+
+def draw_triplets(draws: LabelDraws, count: int, seed: int = 0) -> Comparisons:
+    """Draw triplets, with replacement."""
+    return Comparisons(draws.triplets(count, seed))

@@ -1,0 +1,236 @@
+"""Points: one row-access view over dense, memory-mapped and sparse matrices.
+
+Whatever the storage, a gather gives float32: a dense block (an array), or sparse rows (:class:`SparseRows`). Only the
+rows asked for are read, so points may be larger than memory.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from nearfar.data import gather
+from nearfar.data.scratch import Scratch
+from nearfar.errors import InvalidPoints
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.integer[Any]]
+
+_UNSCALED = np.empty(0, np.float32)
+_BLOCK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Some rows in CSR form, float32. A column may stand more than once in a row; its values then add up."""
+
+    values: Floats
+    columns: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    n_features: int
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def to_scipy(self) -> sp.csr_matrix:
+        """The same rows as a SciPy matrix, which shares the memory."""
+        return sp.csr_matrix((self.values, self.columns, self.starts), shape=(len(self), self.n_features))
+
+    def chosen(self, keep: NDArray[np.integer[Any]], scratch: Scratch) -> "SparseRows":
+        """Only the rows ``keep``."""
+        return SparsePoints(self.values, self.columns, self.starts, self.n_features).rows(keep, scratch)
+
+
+Rows = Floats | SparseRows
+
+
+class Points(ABC):
+    """Row access to n points of d features. Made by :func:`as_points`; immutable."""
+
+    n_features: int
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def rows(self, indices: Indices, scratch: Scratch | None = None) -> Rows:
+        """The points with these indices, as float32. With ``scratch``, valid until its next gather."""
+
+    @abstractmethod
+    def differences(self, left: Indices, right: Indices, scratch: Scratch | None = None) -> Rows:
+        """``rows(left) - rows(right)`` in one pass. With ``scratch``, valid until its next gather."""
+
+    @abstractmethod
+    def scaled(self, scale: NDArray[np.floating[Any]]) -> "Points":
+        """The same points with each feature divided by its scale, at the time a row is gathered."""
+
+    @property
+    @abstractmethod
+    def is_sparse(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def stored_per_point(self) -> float:
+        """Mean number of entries of a gathered row that cost work: d, or the non-zeros of a sparse row."""
+
+    def blocks(self, indices: Indices | None = None) -> Iterator[tuple[slice, Rows]]:
+        """All points (or those given), in blocks of bounded size, each with its place in the whole."""
+        count = len(self) if indices is None else len(indices)
+        size = max(1, int(_BLOCK_BYTES / (8 * max(1.0, self.stored_per_point))))
+        for start in range(0, count, size):
+            place = slice(start, min(count, start + size))
+            chosen = np.arange(place.start, place.stop) if indices is None else indices[place]
+            yield place, self.rows(chosen)
+
+    def check_finite(self, indices: Indices | None = None) -> None:
+        """Raise if a point (of those given) has NaN or infinity in it, and name it."""
+        for place, block in self.blocks(indices):
+            values = block.values if isinstance(block, SparseRows) else block
+            if np.isfinite(values.sum()) or np.isfinite(values).all():
+                continue
+            if isinstance(block, SparseRows):
+                entry = int(np.flatnonzero(~np.isfinite(values))[0])
+                row, feature = (
+                    int(np.searchsorted(block.starts, entry, "right")) - 1,
+                    int(block.columns[entry]),
+                )
+            else:
+                row, feature = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
+            point = place.start + row if indices is None else int(indices[place.start + row])
+            raise InvalidPoints(
+                f"point {point} has NaN or infinity in feature {feature}; points must be finite: fill or drop such rows"
+            )
+
+
+class DensePoints(Points):
+    """Points in a two-dimensional array of any real type, in memory or memory-mapped."""
+
+    is_sparse = False
+
+    def __init__(self, stored: NDArray[Any], inverse_scale: Floats = _UNSCALED) -> None:
+        self.n_features = stored.shape[1]
+        self._stored, self._inverse_scale = stored, inverse_scale
+        # Compiled loops know the types a CPU knows: a half float, or another byte order, goes through NumPy.
+        self._compiled = stored.dtype.isnative and stored.dtype != np.float16
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    @property
+    def stored_per_point(self) -> float:
+        return float(self.n_features)
+
+    def rows(self, indices: Indices, scratch: Scratch | None = None) -> Floats:
+        out = (scratch or Scratch()).array("rows", (len(indices), self.n_features))
+        if self._compiled:
+            gather.dense_rows(self._stored, indices, self._inverse_scale, out)
+        else:
+            out[:] = self._stored[indices]
+            self._scale(out)
+        return out
+
+    def differences(self, left: Indices, right: Indices, scratch: Scratch | None = None) -> Floats:
+        out = (scratch or Scratch()).array("rows", (len(left), self.n_features))
+        if self._compiled:
+            gather.dense_differences(self._stored, left, right, self._inverse_scale, out)
+        else:
+            out[:] = self._stored[left]
+            out -= self._stored[right]
+            self._scale(out)
+        return out
+
+    def scaled(self, scale: NDArray[np.floating[Any]]) -> "DensePoints":
+        return DensePoints(self._stored, _combined(self._inverse_scale, scale))
+
+    def _scale(self, rows: Floats) -> None:
+        if len(self._inverse_scale):
+            rows *= self._inverse_scale
+
+
+class SparsePoints(Points):
+    """Points as the three arrays of a CSR matrix, in memory or memory-mapped; never made dense."""
+
+    is_sparse = True
+
+    def __init__(
+        self,
+        data: NDArray[Any],
+        columns: NDArray[Any],
+        indptr: NDArray[Any],
+        n_features: int,
+        inverse_scale: Floats = _UNSCALED,
+    ) -> None:
+        self.n_features = n_features
+        self._arrays = (data, columns, indptr)
+        self._inverse_scale = inverse_scale
+
+    def __len__(self) -> int:
+        return len(self._arrays[2]) - 1
+
+    @property
+    def stored_per_point(self) -> float:
+        return len(self._arrays[0]) / max(1, len(self))
+
+    def rows(self, indices: Indices, scratch: Scratch | None = None) -> SparseRows:
+        return self._gather(np.asarray(indices).reshape(-1, 1), scratch or Scratch())
+
+    def differences(self, left: Indices, right: Indices, scratch: Scratch | None = None) -> SparseRows:
+        return self._gather(np.column_stack((left, right)), scratch or Scratch())
+
+    def scaled(self, scale: NDArray[np.floating[Any]]) -> "SparsePoints":
+        return SparsePoints(*self._arrays, self.n_features, _combined(self._inverse_scale, scale))
+
+    def _gather(self, sides: Indices, scratch: Scratch) -> SparseRows:
+        data, columns, indptr = self._arrays
+        size = gather.count_stored(indptr, sides.ravel())
+        values = scratch.array("values", (size,))
+        out_columns = scratch.array("columns", (size,), np.int32)
+        starts = scratch.array("starts", (len(sides) + 1,), np.int64)
+        gather.sparse_rows(data, columns, indptr, sides, self._inverse_scale, starts, values, out_columns)
+        return SparseRows(values, out_columns, starts, self.n_features)
+
+
+def as_points(X: Any) -> Points:
+    """Row access to what a user has: an array, a memory-mapped .npy, a SciPy sparse matrix, or points already.
+
+    Arrays are not copied. What is wrong with the shape or the type is said here; whether values are finite is checked
+    by :meth:`Points.check_finite`.
+    """
+    if isinstance(X, Points):
+        return X
+    if sp.issparse(X):
+        matrix = sp.csr_matrix(X)
+        matrix.sum_duplicates()
+        _check_shape(matrix.shape, matrix.dtype)
+        return SparsePoints(_plain(matrix.data), matrix.indices, matrix.indptr, matrix.shape[1])
+    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    _check_shape(array.shape, array.dtype)
+    return DensePoints(_plain(array))
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """A plain view: a memory map stays mapped, and booleans become bytes, which arithmetic takes."""
+    plain = np.asarray(array)
+    return plain.view(np.uint8) if plain.dtype == np.bool_ else plain
+
+
+def _combined(inverse_scale: Floats, scale: NDArray[np.floating[Any]]) -> Floats:
+    inverse = (1.0 / np.asarray(scale, np.float64)).astype(np.float32)
+    return inverse * inverse_scale if len(inverse_scale) else inverse
+
+
+def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != 2:
+        raise InvalidPoints(
+            f"points have shape {shape}; expected two dimensions: one row a point, one column a feature"
+        )
+    if 0 in shape:
+        raise InvalidPoints(f"points have shape {shape}; expected at least one point and one feature")
+    if dtype.kind not in "fiub":
+        raise InvalidPoints(
+            f"points have type {dtype}; expected real numbers: convert or encode other columns first"
+        )

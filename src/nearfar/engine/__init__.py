@@ -1,0 +1,1 @@
+"""Where the same server and workers run."""

@@ -1,0 +1,56 @@
+"""The budget: how many steps are left, and who may take the next one."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from nearfar.parameter_server.clocks import Clocks
+
+
+@dataclass
+class Budget:
+    """Steps and seconds that training may use; either may be unlimited. Seconds go on over a resume."""
+
+    steps: int | None
+    seconds: float | None
+    seconds_before: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _begun: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, steps_done: int) -> None:
+        """Start the clock; ``steps_done`` steps were taken before."""
+        self._began = time.monotonic()
+        self._begun = steps_done
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, those before a resume included."""
+        return self.seconds_before + time.monotonic() - self._began
+
+    def used(self, step: int) -> float:
+        """The share of the budget that is used, 0 … 1; 0 without a budget."""
+        by_steps = 0.0 if self.steps is None else step / self.steps
+        by_time = 0.0 if self.seconds is None else self.elapsed / self.seconds
+        return min(1.0, max(by_steps, by_time))
+
+    def take(self, worker: int, clocks: Clocks, version: int) -> bool:
+        """Whether this worker may take another step; if so, the step is counted as begun.
+
+        In step (BSP) the answer depends only on the round, never on who asks first.
+        """
+        if self.steps is None:
+            return True
+        if clocks.slack == 0:
+            workers = clocks.workers
+            return worker in workers and version + workers.index(worker) < self.steps
+        with self._lock:
+            if self._begun >= self.steps:
+                return False
+            self._begun += 1
+            return True
+
+    def give_back(self) -> None:
+        """A step that was begun will not be pushed."""
+        with self._lock:
+            self._begun -= 1

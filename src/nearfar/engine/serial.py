@@ -1,0 +1,18 @@
+"""One worker, no queues, no threads: the deterministic reference."""
+
+from nearfar.engine.engine import Job, Supervisor
+from nearfar.parameter_server.worker import Worker
+
+
+class SerialEngine:
+    """The worker computes on the server's own L, and the server applies each gradient at once."""
+
+    def run(self, job: Job, supervisor: Supervisor) -> None:
+        clock = job.clocks.join(0)
+        worker = Worker(0, job.sampler, job.shards, job.server.Lt, local_step=None, slots=1, clock=clock)
+        kernel = job.kernel()
+        while job.budget.take(0, job.clocks, job.server.version):
+            push = worker.compute(worker.begin(), kernel, job.server, job.step_size(job.server.version))
+            job.server.receive(push)
+            if supervisor.attend(job.server.update()):
+                break

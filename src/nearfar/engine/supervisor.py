@@ -1,0 +1,163 @@
+"""The supervisor: counts, reports, saves, and says when training is to end. Runs on the thread that updates."""
+
+import math
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.engine.budget import Budget
+from nearfar.errors import Diverged
+from nearfar.objective.judging import Judge
+from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
+from nearfar.parameter_server.messages import Applied
+from nearfar.parameter_server.progress import Progress, Report
+from nearfar.parameter_server.server import Server
+
+_BETTER_BY = 1e-3
+"""The share by which the held-out objective has to fall to count as better."""
+_WRITING_SHARE = 20
+"""A checkpoint that takes long to write is followed by a pause this many times as long."""
+
+
+@dataclass
+class Watch:
+    """What the supervisor is to look at, and how often."""
+
+    judge: Judge | None
+    report_every: int
+    patience: int | None
+    checkpoints: Checkpoints | None
+    checkpoint_every: float
+    on_report: list[Callable[[Report], None]] = field(default_factory=list)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Arrays that every checkpoint carries along unchanged."""
+
+
+class LocalSupervisor:
+    """Supervises a server of this process.
+
+    Attributes
+    ----------
+    history : list of Report
+    ended : str
+        Why training ended.
+    best : array or None
+        The L of the best report, kept where patience may end the training.
+    """
+
+    def __init__(self, server: Server, budget: Budget, watch: Watch) -> None:
+        self.history: list[Report] = []
+        self.ended = "the budget is used up"
+        self.best: NDArray[np.float32] | None = None
+        self.progress = Progress()
+        self._server, self._budget, self._watch = server, budget, watch
+        self._interrupted = threading.Event()
+        self._best_objective = math.inf
+        self._reports_since_best = 0
+        self._next_report = 0
+        self._next_checkpoint = watch.checkpoint_every
+
+    def interrupt(self) -> None:
+        """End training after the current update; may be called from a signal handler."""
+        self._interrupted.set()
+
+    def begin(self) -> None:
+        """The report of the starting L, where training is new."""
+        if not self.history:
+            self._report()
+
+    def attend(self, applied: list[Applied]) -> bool:
+        self.progress.record(applied)
+        if self._server.version >= self._next_report:
+            self._report()
+        if self._watch.checkpoints and self._budget.elapsed >= self._next_checkpoint:
+            self.save()
+        if self._interrupted.is_set():
+            self.ended = "interrupted"
+            return True
+        if self._budget.used(self._server.version) >= 1 and self._budget.seconds is not None:
+            return True
+        if self._watch.patience is not None and self._reports_since_best >= self._watch.patience:
+            self.ended = f"no better held-out objective in {self._watch.patience} reports"
+            return True
+        return False
+
+    def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
+        message = f"worker {worker} failed ({type(error).__name__}: {error})"
+        if left:
+            warnings.warn(f"{message}; its shards go to the {left} that are left", RuntimeWarning, stacklevel=2)
+
+    def finish(self) -> None:
+        """The last report and the last checkpoint."""
+        if not self.history or self.history[-1].step < self._server.version:
+            self._report()
+        if self._watch.checkpoints:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint of the server as it is."""
+        assert self._watch.checkpoints is not None
+        if not self._server.is_finite():
+            raise Diverged(
+                f"the metric is no longer finite after step {self._server.version}; "
+                "lower step_size, or look for extreme values in the points"
+            )
+        began = self._budget.elapsed
+        arrays = {"Lt": self._server.Lt, **self._watch.constants}
+        arrays |= {f"rule.{key}": array for key, array in self._server.rule.state.items()}
+        if self.best is not None:
+            arrays["best"] = self.best
+        values = {
+            "seconds": began,
+            "progress": self.progress.state,
+            "best_objective": self._best_objective,
+            "reports_since_best": self._reports_since_best,
+            "next_report": self._next_report,
+        }
+        self._watch.checkpoints.save(Checkpoint(self._server.version, arrays, values))
+        took = self._budget.elapsed - began
+        self._next_checkpoint = self._budget.elapsed + max(self._watch.checkpoint_every, _WRITING_SHARE * took)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint: the server's L, its rule's state and version, and all that was counted."""
+        prefix = "rule."
+        np.copyto(self._server.Lt, checkpoint.arrays["Lt"])
+        self._server.rule.restore(
+            {key.removeprefix(prefix): array for key, array in checkpoint.arrays.items() if key.startswith(prefix)}
+        )
+        self._server.restore(checkpoint.step)
+        values = checkpoint.values
+        self.best = checkpoint.arrays.get("best")
+        self._best_objective = values["best_objective"]
+        self._reports_since_best = values["reports_since_best"]
+        self._next_report = values["next_report"]
+        self._budget.seconds_before = values["seconds"]
+        self._next_checkpoint = values["seconds"] + self._watch.checkpoint_every
+        self.progress.restore(values["progress"], values["seconds"])
+
+    def _report(self) -> None:
+        step = self._server.version
+        self._next_report = (step // self._watch.report_every + 1) * self._watch.report_every
+        judgement = self._watch.judge(self._server.Lt) if self._watch.judge else None
+        report = self.progress.report(step, self._budget.elapsed, judgement)
+        self.history.append(report)
+        self._compare(report)
+        for tell in self._watch.on_report:
+            tell(report)
+
+    def _compare(self, report: Report) -> None:
+        better_than = self._best_objective - _BETTER_BY * abs(self._best_objective)
+        if math.isinf(self._best_objective) or report.objective < better_than:
+            self._best_objective = report.objective
+            self._reports_since_best = 0
+            if self._watch.patience is not None:
+                if self.best is None:
+                    self.best = np.empty_like(self._server.Lt)
+                np.copyto(self.best, self._server.Lt)
+        else:
+            self._reports_since_best += 1

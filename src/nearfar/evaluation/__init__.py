@@ -1,0 +1,1 @@
+"""Judges a metric; never trains."""

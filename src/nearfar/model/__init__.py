@@ -1,0 +1,1 @@
+"""What the user keeps: a metric, and the ways to learn one."""

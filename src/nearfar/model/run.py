@@ -1,0 +1,102 @@
+"""The run folder: run.toml, history.jsonl, checkpoints/, metric.safetensors."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from nearfar.errors import InvalidFile, InvalidRun
+from nearfar.files import make_folder, write_text
+from nearfar.parameter_server.checkpoint import Checkpoints
+from nearfar.parameter_server.progress import Report
+from nearfar.settings import BUDGET, TrainingSettings
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One training on disk."""
+
+    path: Path
+
+    @property
+    def metric(self) -> Path:
+        return self.path / "metric.safetensors"
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.jsonl"
+
+    @property
+    def description(self) -> Path:
+        return self.path / "run.toml"
+
+    def checkpoints(self, keep: int) -> Checkpoints:
+        return Checkpoints(self.path / "checkpoints", keep)
+
+    def create(self, settings: TrainingSettings, source: dict[str, str]) -> None:
+        """Make the folder; ``source`` says what it learns from."""
+        if self.path.exists():
+            raise InvalidRun(f"{self.path} exists already; choose another folder, or go on with it by --resume")
+        make_folder(self.path)
+        self._describe(settings, source)
+
+    def resume(self, settings: TrainingSettings, source: dict[str, str]) -> None:
+        """Take the folder up again with the same data and settings; only the budget may differ."""
+        before, source_before = self.read()
+        changed = settings.differences(before, ignore=BUDGET)
+        changed += [
+            f"{key}: {value} now, {source_before.get(key)} before"
+            for key, value in source.items()
+            if key != "dataset" and source_before.get(key) != value
+        ]
+        if changed:
+            raise InvalidRun(f"{self.path} was made with other settings ({'; '.join(changed)}); resume it with the same")
+        self._describe(settings, source)
+
+    def read(self) -> tuple[TrainingSettings, dict[str, str]]:
+        """The settings, and what the run learns from."""
+        try:
+            text = self.description.read_text()
+        except FileNotFoundError as error:
+            raise InvalidRun(f"{self.path} is not a run folder: it has no run.toml; make one with nearfar train") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidFile(f"{self.description} cannot be read: {error}") from error
+        settings_text, _, source_text = text.partition("[data]\n")
+        try:
+            source = tomllib.loads(source_text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidFile(f"{self.description} is not valid TOML: {error}") from error
+        return TrainingSettings.from_toml(settings_text, str(self.description)), source
+
+    def reports(self) -> Iterator[Report]:
+        """The history as it was written, up to a line that a kill cut short."""
+        if self.history.exists():
+            for line in self.history.read_text().splitlines():
+                try:
+                    yield Report(**json.loads(line))
+                except (ValueError, TypeError):
+                    return
+
+    def truncate_history(self, step: int) -> None:
+        """Drop what was reported after ``step``: it will be done again."""
+        kept = [report for report in self.reports() if report.step <= step]
+        write_text(self.history, "".join(_line(report) for report in kept))
+
+    def open_history(self) -> IO[str]:
+        """The history, to be added to."""
+        return self.history.open("a", buffering=1)
+
+    def _describe(self, settings: TrainingSettings, source: dict[str, str]) -> None:
+        data = "".join(f"{key} = {json.dumps(value)}\n" for key, value in source.items())
+        write_text(self.description, f"{settings.to_toml()}\n[data]\n{data}")
+
+
+def append_report(file: IO[str], report: Report) -> None:
+    """Write one line of history."""
+    file.write(_line(report))
+
+
+def _line(report: Report) -> str:
+    return json.dumps(report.to_json()) + "\n"

@@ -1,0 +1,268 @@
+"""Training: learns a metric from points and constraints, on whichever engine is asked for."""
+
+import contextlib
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
+
+from nearfar.data.constraints import Constraints, Labels
+from nearfar.data.points import Floats, as_points
+from nearfar.engine.budget import Budget
+from nearfar.engine.engine import Engine, Job
+from nearfar.engine.serial import SerialEngine
+from nearfar.engine.supervisor import LocalSupervisor, Watch
+from nearfar.engine.threads import ThreadsEngine
+from nearfar.errors import Diverged, InvalidRun
+from nearfar.model.metric import Metric
+from nearfar.model.preparation import Prepared, prepare
+from nearfar.model.run import RunFolder, append_report
+from nearfar.objective.losses import Loss
+from nearfar.objective.ranking import best_threshold
+from nearfar.objective.fast_gradient import squared_distances
+from nearfar.parameter_server.clocks import Clocks
+from nearfar.parameter_server.progress import Report
+from nearfar.parameter_server.server import Server
+from nearfar.parameter_server.update_rule import Schedule, UpdateRule
+from nearfar.parameter_server.worker import Shard
+from nearfar.settings import EngineName, TrainingSettings, slack
+
+_DEFAULT_PATIENCE = 10
+_ENGINES: dict[str, type[Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine}
+_IN_FLIGHT_BYTES = 512 << 20
+_CENTRE_POINTS = 20_000
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What training gives back."""
+
+    metric: Metric
+    history: list[Report]
+    ended: str
+    """Why training ended."""
+    interrupted: bool
+
+
+def train(
+    points: Any,
+    constraints: Constraints | ArrayLike,
+    settings: TrainingSettings | None = None,
+    *,
+    engine: EngineName | None = None,
+    labels: ArrayLike | None = None,
+    loss: Loss | None = None,
+    start: NDArray[np.floating[Any]] | None = None,
+    run: Path | str | None = None,
+    resume: bool = False,
+    source: dict[str, str] | None = None,
+    on_report: Sequence[Callable[[Report], None]] = (),
+    stop_on_signals: bool = False,
+) -> TrainingResult:
+    """Learn a metric.
+
+    Parameters
+    ----------
+    points : array (n, d), memory map, SciPy sparse matrix or Points
+    constraints : Pairs, Comparisons, Labels, or an array of one label a point
+    settings : TrainingSettings, optional
+        The defaults are meant to be left alone.
+    engine : str, optional
+        In place of ``settings.engine``.
+    labels : array, optional
+        Classes of the points, used only to hold out points that no training constraint touches.
+    loss : Loss, optional
+        A loss of your own, in place of ``settings.loss``.
+    start : array (k, d), optional
+        A starting L of your own, in place of ``settings.start``.
+    run : path, optional
+        Where to keep history, checkpoints and the metric; nothing is written without it.
+    resume : bool
+        Go on with the run at ``run`` from its newest checkpoint.
+    source : dict of str, optional
+        What the run learns from, noted in run.toml.
+    on_report : functions
+        Each is called with every :class:`Report`.
+    stop_on_signals : bool
+        Let Ctrl-C and SIGTERM end training after the current update, saved; only in the main thread.
+    """
+    settings = settings or TrainingSettings()
+    if engine is not None:
+        settings = replace(settings, engine=engine)
+    if not hasattr(constraints, "check"):
+        constraints = Labels(constraints)  # type: ignore[arg-type]
+    known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
+    prepared = prepare(points, constraints, settings, labels=known, loss=loss, start=start)  # type: ignore[arg-type]
+    folder = None if run is None else RunFolder(Path(run))
+    if folder:
+        (folder.resume if resume else folder.create)(settings, source or {})
+    elif resume:
+        raise InvalidRun("there is no run to resume; name its folder")
+    return _Training(prepared, settings, folder, points).run(list(on_report), stop_on_signals)
+
+
+class _Training:
+    """One training from the first step to the metric."""
+
+    def __init__(self, prepared: Prepared, settings: TrainingSettings, folder: RunFolder | None, X: Any) -> None:
+        self._prepared, self._settings, self._folder, self._X = prepared, settings, folder, X
+        self._budget = Budget(_steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings))
+        self._schedule = Schedule(_schedule(settings), prepared.step_size)
+        self._clocks = Clocks(slack(settings.consistency))
+        d, rank = prepared.Lt.shape
+        self._slots = max(
+            settings.threads_per_worker + 1, min(settings.queue_capacity, _IN_FLIGHT_BYTES // (4 * d * rank))
+        )
+        self._server = Server(
+            prepared.Lt,
+            UpdateRule(settings.update_rule, d, rank),
+            self._clocks,
+            self._step_size,
+            capacity=self._slots * settings.workers,
+            staleness_scaling=settings.staleness_scaling,
+        )
+
+    def run(self, on_report: list[Callable[[Report], None]], stop_on_signals: bool) -> TrainingResult:
+        settings, prepared = self._settings, self._prepared
+        with contextlib.ExitStack() as stack:
+            watch = Watch(
+                judge=prepared.judge,
+                report_every=prepared.report_every,
+                patience=settings.patience or (None if settings.has_budget else _DEFAULT_PATIENCE),
+                checkpoints=self._folder.checkpoints(settings.keep_checkpoints) if self._folder else None,
+                checkpoint_every=settings.checkpoint_every,
+                on_report=on_report,
+            )
+            supervisor = LocalSupervisor(self._server, self._budget, watch)
+            if self._folder:
+                self._take_up(self._folder, supervisor, watch, stack)
+            if stop_on_signals:
+                stack.enter_context(_stopped_by_signals(supervisor.interrupt))
+            self._train(supervisor)
+        metric = self._metric(supervisor)
+        interrupted = supervisor.ended == "interrupted"
+        if self._folder and not interrupted:
+            metric.save(self._folder.metric)
+        return TrainingResult(metric, supervisor.history, supervisor.ended, interrupted)
+
+    def _take_up(
+        self, folder: RunFolder, supervisor: LocalSupervisor, watch: Watch, stack: contextlib.ExitStack
+    ) -> None:
+        """Restore the newest checkpoint, if there is one, and go on with the history from there."""
+        newest = folder.checkpoints(self._settings.keep_checkpoints).newest()
+        if newest:
+            supervisor.restore(newest)
+            folder.truncate_history(newest.step)
+            supervisor.history.extend(folder.reports())
+        history = stack.enter_context(folder.open_history())
+        watch.on_report.insert(0, lambda report: append_report(history, report))
+
+    def _train(self, supervisor: LocalSupervisor) -> None:
+        settings, prepared = self._settings, self._prepared
+        positions = supervisor.progress.positions
+        job = Job(
+            points=prepared.points,
+            sampler=prepared.sampler,
+            loss=prepared.loss,
+            rank=prepared.rank,
+            server=self._server,
+            clocks=self._clocks,
+            budget=self._budget,
+            step_size=self._step_size,
+            update_rule=settings.update_rule,
+            workers=settings.workers,
+            threads_per_worker=settings.threads_per_worker,
+            slots=self._slots,
+            shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
+        )
+        engine = _ENGINES[settings.chosen_engine]()
+        # Concurrent products would wait for each other in a multi-threaded BLAS; alone, a product may use all cores.
+        limit = threadpool_limits(1) if settings.chosen_engine == "threads" else contextlib.nullcontext()
+        self._budget.begin(self._server.version)
+        try:
+            with limit:
+                supervisor.begin()
+                engine.run(job, supervisor)
+                supervisor.finish()
+        except Diverged:
+            as_points(self._X).check_finite()  # the likeliest cause, where the points were too many to check before
+            raise
+
+    def _step_size(self, version: int) -> float:
+        return self._schedule.at(version, self._budget.used(version))
+
+    def _metric(self, supervisor: LocalSupervisor) -> Metric:
+        prepared = self._prepared
+        Lt: Floats = self._server.Lt if supervisor.best is None else supervisor.best
+        threshold = None
+        if prepared.held_out and len(prepared.held_out.pairs.near) and len(prepared.held_out.pairs.far):
+            pairs = prepared.held_out.pairs
+            near = squared_distances(Lt, prepared.points, pairs.near)
+            threshold = math.sqrt(best_threshold(near, squared_distances(Lt, prepared.points, pairs.far)))
+        if prepared.scale is not None:
+            Lt /= prepared.scale.astype(np.float32)[:, None]
+        made = {f.name: getattr(self._settings, f.name) for f in fields(self._settings)}
+        return Metric.from_transposed(
+            Lt,
+            centre=_centre(self._X, self._settings.seed) if self._settings.centre else None,
+            threshold=threshold,
+            settings={name: value for name, value in made.items() if value is not None},
+        )
+
+
+def _steps(settings: TrainingSettings, steps_per_epoch: int) -> int | None:
+    by_epochs = None if settings.epochs is None else max(1, round(settings.epochs * steps_per_epoch))
+    given = [steps for steps in (settings.steps, by_epochs) if steps is not None]
+    return min(given) if given else None
+
+
+def _seconds(settings: TrainingSettings) -> float | None:
+    return None if settings.minutes is None else 60 * settings.minutes
+
+
+def _schedule(settings: TrainingSettings) -> str:
+    if settings.schedule != "auto":
+        return settings.schedule
+    return "cosine" if settings.has_budget else "inverse-root"
+
+
+def _centre(X: Any, seed: int) -> NDArray[np.float64]:
+    """The mean of the points, or of a sample of them if they are many."""
+    points = as_points(X)
+    chosen = np.random.default_rng([seed, 4]).permutation(len(points))[:_CENTRE_POINTS]
+    total = np.zeros(points.n_features)
+    for _, rows in points.blocks(np.sort(chosen)):
+        if isinstance(rows, np.ndarray):
+            total += rows.sum(axis=0, dtype=np.float64)
+        else:
+            total += np.bincount(rows.columns, rows.values, points.n_features)
+    return total / len(chosen)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM call ``stop``, once; a second signal acts as it always does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

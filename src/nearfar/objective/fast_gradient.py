@@ -1,0 +1,204 @@
+"""The gradient as workers compute it: buffers kept, products through BLAS or compiled loops. Its reference is gradient.py.
+
+Every form ends in two factors: rows V (differences, or distinct points, dense or sparse) and coefficients C, with
+G = CᵀV. For dense rows the gradient covers all features; for sparse rows only the features that the batch touches.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar import cost
+from nearfar.data.points import Floats, Points, Rows, SparseRows
+from nearfar.data.sampling import Batch, Block
+from nearfar.data.scratch import Scratch
+from nearfar.objective import kernels
+from nearfar.objective.losses import (
+    BlockLoss,
+    ComparisonLoss,
+    Loss,
+    PairLoss,
+    block_value_and_slopes,
+    value_and_slopes,
+)
+
+_WORTH_DROPPING = 0.9
+"""If no more than this share of the rows has a slope, the others are dropped before the backward product."""
+
+
+@dataclass
+class Gradient:
+    """A gradient of L for some features: one row of k numbers each. Its memory is kept and used again."""
+
+    features: NDArray[np.int32]
+    """The features it covers, rising."""
+    values: Floats
+    """(features, k)."""
+    scratch: Scratch
+
+    @classmethod
+    def empty(cls) -> "Gradient":
+        """A gradient of nothing, to be filled."""
+        return cls(np.empty(0, np.int32), np.empty((0, 0), np.float32), Scratch())
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + self.features.nbytes
+
+
+class GradientKernel:
+    """Objective and gradient of batches, for one computing thread.
+
+    Parameters
+    ----------
+    points : Points
+        What batches index.
+    loss : Loss
+        A pair, comparison or block loss.
+    rank : int
+        Rows of L.
+    """
+
+    def __init__(self, points: Points, loss: Loss, rank: int) -> None:
+        self._points, self._loss, self._rank = points, loss, rank
+        self._scratch = Scratch()
+        self._all_features = np.arange(points.n_features, dtype=np.int32)
+        if points.is_sparse:
+            self._marks = np.zeros(points.n_features // 64 + 1, np.uint64)
+            self._place = np.empty(points.n_features, np.int32)
+
+    def rows_of(self, batch: Batch | Block) -> "GatheredRows":
+        """Gather what the gradient of a batch needs of the points, and say which features that touches."""
+        if isinstance(batch, Block):
+            return self._with_features(self._points.rows(batch.indices, self._scratch), None)
+        pairs = np.concatenate((batch.near, batch.far))
+        flat = pairs.ravel()
+        table = self._scratch.array("table", (1 << (2 * max(2, len(flat))).bit_length(),), np.int32)
+        table.fill(-1)
+        found = self._scratch.array("distinct", (len(flat),), np.int64)
+        places = self._scratch.array("places", (len(flat),), np.int64)
+        n_distinct = kernels.distinct(flat, table, found, places)
+        if cost.points_are_cheaper(
+            len(pairs), n_distinct, self._points.stored_per_point, self._rank, sparse=self._points.is_sparse
+        ):
+            rows = self._points.rows(found[:n_distinct], self._scratch)
+            return self._with_features(rows, places.reshape(pairs.shape))
+        return self._with_features(self._points.differences(pairs[:, 0], pairs[:, 1], self._scratch), None)
+
+    def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
+        """The batch's objective; its gradient is written to ``out``. ``gathered`` is this kernel's last ``rows_of``."""
+        Z = self._project(gathered.rows, Lt)
+        if isinstance(batch, Block):
+            assert isinstance(self._loss, PairLoss | BlockLoss)
+            value, C = self._block_coefficients(Z, batch)
+        else:
+            assert isinstance(self._loss, PairLoss | ComparisonLoss)
+            value, C = self._pair_coefficients(Z, batch, gathered)
+        self._backward(gathered, C, out)
+        return value
+
+    def _with_features(self, rows: Rows, places: NDArray[np.int64] | None) -> "GatheredRows":
+        if not isinstance(rows, SparseRows):
+            return GatheredRows(rows, self._all_features, places)
+        most = min(len(rows.columns), rows.n_features)
+        touched = self._scratch.array("touched", (most,), np.int32)
+        count = kernels.touched_columns(rows.columns, self._marks, touched)
+        return GatheredRows(rows, touched[:count], places)
+
+    def _project(self, rows: Rows, Lt: Floats) -> Floats:
+        Z = self._scratch.array("Z", (len(rows), self._rank))
+        if isinstance(rows, SparseRows):
+            kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, Z)
+        else:
+            np.matmul(rows, Lt, out=Z)
+        return Z
+
+    def _pair_coefficients(self, Z: Floats, batch: Batch, gathered: "GatheredRows") -> tuple[float, Floats]:
+        assert isinstance(self._loss, PairLoss | ComparisonLoss)
+        n_near = len(batch.near)
+        if gathered.places is None:
+            s = np.einsum("ij,ij->i", Z, Z)
+        else:
+            s = np.empty(batch.n_pairs, np.float32)
+            kernels.pair_squares(Z, gathered.places, s)
+        value, near_slopes, far_slopes = value_and_slopes(self._loss, s[:n_near], s[n_near:])
+        slopes = np.concatenate((near_slopes, far_slopes))
+        if gathered.places is None:
+            Z *= (2 * slopes)[:, None]
+            return value, Z
+        C = self._scratch.array("C", Z.shape)
+        kernels.laplacian_rows(Z, gathered.places, slopes, C)
+        return value, C
+
+    def _block_coefficients(self, Z: Floats, block: Block) -> tuple[float, Floats]:
+        assert isinstance(self._loss, PairLoss | BlockLoss)
+        Z -= Z.mean(axis=0)  # distances stay the same, and products of small numbers lose fewer digits
+        s = np.matmul(Z, Z.T, out=self._scratch.array("s", (len(Z), len(Z))))
+        kernels.squares_from_products(s)
+        value, W = block_value_and_slopes(self._loss, s, block.sizes)
+        both = np.add(W, W.T, out=self._scratch.array("both", W.shape))
+        np.fill_diagonal(both, 0)
+        C = np.matmul(both, Z, out=self._scratch.array("C", Z.shape))
+        Z *= both.sum(axis=1)[:, None]
+        np.subtract(Z, C, out=C)
+        C *= 2
+        return value, C
+
+    def _backward(self, gathered: "GatheredRows", C: Floats, out: Gradient) -> None:
+        rows = gathered.rows
+        out.features = gathered.features
+        if isinstance(rows, SparseRows):
+            out.features = out.scratch.array("features", gathered.features.shape, np.int32)
+            out.features[:] = gathered.features
+        out.values = out.scratch.array("values", (len(out.features), self._rank))
+        if isinstance(rows, SparseRows):
+            starts = self._scratch.array("by_column_starts", (len(out.features) + 1,), np.int64)
+            in_rows = self._scratch.array("by_column_rows", rows.columns.shape, np.int32)
+            values = self._scratch.array("by_column_values", rows.values.shape)
+            kernels.by_column(
+                rows.starts, rows.columns, rows.values, out.features, self._place, starts, in_rows, values
+            )
+            kernels.weighted_sums(starts, in_rows, values, C, out.values)
+            return
+        active = np.flatnonzero(C.any(axis=1))
+        if len(active) <= _WORTH_DROPPING * len(C):
+            rows = np.take(
+                rows,
+                active,
+                axis=0,
+                out=self._scratch.array("active", (len(active), rows.shape[1])),
+                mode="clip",
+            )
+            C = C[active]
+        np.matmul(rows.T, C, out=out.values)
+
+
+@dataclass(frozen=True)
+class GatheredRows:
+    """The rows of one batch, the features they touch, and for rows that are points the place of each pair's two."""
+
+    rows: Rows
+    features: NDArray[np.int32]
+    places: NDArray[np.int64] | None
+
+
+def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]]) -> Floats:
+    """‖L(x - y)‖² for each pair, each distinct point projected once."""
+    found, places = np.unique(pairs, return_inverse=True)
+    Z = project(Lt, points, found)
+    s = np.empty(len(pairs), np.float32)
+    kernels.pair_squares(Z, places.reshape(pairs.shape), s)
+    return s
+
+
+def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]]) -> Floats:
+    """Lx for these points, in blocks."""
+    Z = np.empty((len(indices), Lt.shape[1]), np.float32)
+    for place, rows in points.blocks(indices):
+        if isinstance(rows, SparseRows):
+            kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, Z[place])
+        else:
+            np.matmul(rows, Lt, out=Z[place])
+    return Z

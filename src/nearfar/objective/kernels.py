@@ -1,0 +1,143 @@
+"""Compiled loops of the fast gradient. Each does in one pass what gradient.py says in a line of NumPy; all release the GIL.
+
+L, and all that has one row a feature, is kept transposed: the k numbers of a feature are one run of memory.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out: Array) -> None:
+    """``out[i] = Σ_j values[j] · base[columns[j]]`` over the entries j of row i: a CSR matrix times a dense one.
+
+    Four entries at a time, so that a row of ``out`` is read and written once for four rows of ``base``.
+    """
+    for i in range(len(starts) - 1):
+        target = out[i]
+        target[:] = 0
+        j, end = starts[i], starts[i + 1]
+        while j + 4 <= end:
+            a, b, c, d = base[columns[j]], base[columns[j + 1]], base[columns[j + 2]], base[columns[j + 3]]
+            p, q, r, s = values[j], values[j + 1], values[j + 2], values[j + 3]
+            for u in range(len(target)):
+                target[u] += p * a[u] + q * b[u] + r * c[u] + s * d[u]
+            j += 4
+        while j < end:
+            a, p = base[columns[j]], values[j]
+            for u in range(len(target)):
+                target[u] += p * a[u]
+            j += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def touched_columns(columns: Array, marks: Array, out: Array) -> int:
+    """Write the distinct columns in rising order; how many there are is returned.
+
+    ``marks`` is one bit a column, all clear before and after.
+    """
+    one = np.uint64(1)
+    for j in range(len(columns)):
+        marks[columns[j] >> 6] |= one << np.uint64(columns[j] & 63)
+    count = 0
+    for word in range(len(marks)):
+        bits = marks[word]
+        if bits == 0:
+            continue
+        marks[word] = 0
+        for place in range(64):
+            if bits & (one << np.uint64(place)):
+                out[count] = word * 64 + place
+                count += 1
+    return count
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def by_column(
+    starts: Array, columns: Array, values: Array, touched: Array, place: Array,
+    out_starts: Array, out_rows: Array, out_values: Array,
+) -> None:  # fmt: skip
+    """The same sparse rows, column by column: for each touched column, the rows and values that stand in it.
+
+    ``place`` has one number a column; only those of touched columns are used.
+    """
+    for t in range(len(touched)):
+        place[touched[t]] = t
+        out_starts[t] = 0
+    out_starts[len(touched)] = 0
+    for j in range(len(columns)):
+        out_starts[place[columns[j]] + 1] += 1
+    for t in range(len(touched)):
+        out_starts[t + 1] += out_starts[t]
+        place[touched[t]] = out_starts[t]
+    for i in range(len(starts) - 1):
+        for j in range(starts[i], starts[i + 1]):
+            position = place[columns[j]]
+            place[columns[j]] = position + 1
+            out_rows[position] = i
+            out_values[position] = values[j]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def distinct(indices: Array, table: Array, out: Array, places: Array) -> int:
+    """Write the distinct indices in the order they come, and for each index its place among them.
+
+    ``table`` is an open hash table of at least twice as many slots as indices, a power of two, filled with -1.
+    """
+    mask = np.uint64(len(table) - 1)
+    count = 0
+    for i in range(len(indices)):
+        slot = ((np.uint64(indices[i]) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        while table[slot] >= 0 and out[table[slot]] != indices[i]:
+            slot = (slot + np.uint64(1)) & mask
+        if table[slot] < 0:
+            table[slot] = count
+            out[count] = indices[i]
+            count += 1
+        places[i] = table[slot]
+    return count
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def pair_squares(Z: Array, pairs: Array, out: Array) -> None:
+    """``out[i] = ‖Z[a] - Z[b]‖²`` for each pair (a, b)."""
+    for i in range(len(pairs)):
+        a, b = Z[pairs[i, 0]], Z[pairs[i, 1]]
+        total = np.float32(0)
+        for u in range(Z.shape[1]):
+            total += (a[u] - b[u]) * (a[u] - b[u])
+        out[i] = total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def laplacian_rows(Z: Array, pairs: Array, slopes: Array, out: Array) -> None:
+    """``out = 2 · Lap · Z`` for the weighted pairs; pairs of slope 0 cost nothing."""
+    out[:] = 0
+    for i in range(len(pairs)):
+        weight = np.float32(2) * slopes[i]
+        if weight == 0:
+            continue
+        a, b = pairs[i, 0], pairs[i, 1]
+        for u in range(Z.shape[1]):
+            pull = weight * (Z[a, u] - Z[b, u])
+            out[a, u] += pull
+            out[b, u] -= pull
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def squares_from_products(products: Array) -> None:
+    """Turn the matrix Z Zᵀ into the matrix of squared distances, in place."""
+    n = len(products)
+    norms = np.empty(n, products.dtype)
+    for i in range(n):
+        norms[i] = products[i, i]
+    for i in range(n):
+        row = products[i]
+        for j in range(n):
+            row[j] = max(norms[i] + norms[j] - 2 * row[j], np.float32(0))
+        row[i] = 0

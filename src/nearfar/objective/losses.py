@@ -1,0 +1,200 @@
+"""Losses: each gives its value and its slope for squared distances, and nothing more.
+
+A loss of your own is one small class: derive from :class:`PairLoss`, :class:`ComparisonLoss` or :class:`BlockLoss`, write
+the one or two methods it asks for, and hand an instance to ``nf.train(..., loss=...)``.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import InvalidSettings
+
+Floats = NDArray[np.floating[Any]]
+
+ValuesAndSlopes = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True)
+class PairLoss(ABC):
+    """A loss of similar and dissimilar pairs: mean over similar + ``weight`` · mean over dissimilar.
+
+    Both methods take squared distances s and return, for each, the value and the slope ∂value/∂s.
+    """
+
+    margin: float = 1.0
+    weight: float = 1.0
+
+    @abstractmethod
+    def similar(self, s: Floats) -> ValuesAndSlopes: ...
+
+    @abstractmethod
+    def dissimilar(self, s: Floats) -> ValuesAndSlopes: ...
+
+
+@dataclass(frozen=True)
+class Hinge(PairLoss):
+    """The paper's Eq. 4: s for similar pairs, max(0, c - s) for dissimilar ones."""
+
+    def similar(self, s: Floats) -> ValuesAndSlopes:
+        return s, np.ones_like(s)
+
+    def dissimilar(self, s: Floats) -> ValuesAndSlopes:
+        return np.maximum(self.margin - s, 0), np.where(s < self.margin, s.dtype.type(-1), s.dtype.type(0))
+
+
+@dataclass(frozen=True)
+class Logistic(PairLoss):
+    """log(1 + exp(s - c)) for similar pairs, log(1 + exp(c - s)) for dissimilar ones."""
+
+    margin: float = 10.0
+
+    def similar(self, s: Floats) -> ValuesAndSlopes:
+        return _softplus_and_slope(s - s.dtype.type(self.margin))
+
+    def dissimilar(self, s: Floats) -> ValuesAndSlopes:
+        values, slopes = _softplus_and_slope(s.dtype.type(self.margin) - s)
+        return values, np.negative(slopes, out=slopes)
+
+
+@dataclass(frozen=True)
+class ComparisonLoss(ABC):
+    """A loss of comparisons: the mean over (near pair, far pair) of a function of their two squared distances."""
+
+    margin: float = 1.0
+
+    @abstractmethod
+    def compare(self, near: Floats, far: Floats) -> tuple[Floats, Floats, Floats]:
+        """For each comparison: the value, the slope in the near distance, the slope in the far distance."""
+
+
+@dataclass(frozen=True)
+class ComparisonHinge(ComparisonLoss):
+    """max(0, c + s(near) - s(far))."""
+
+    def compare(self, near: Floats, far: Floats) -> tuple[Floats, Floats, Floats]:
+        gap = near.dtype.type(self.margin) + near - far
+        slopes = (gap > 0).astype(near.dtype)
+        return np.maximum(gap, 0), slopes, -slopes
+
+
+class BlockLoss(ABC):
+    """A loss of all squared distances among the points of a block."""
+
+    @abstractmethod
+    def block(self, s: Floats, same: NDArray[np.bool_]) -> tuple[float, Floats]:
+        """The value, and the slope in every entry of the square matrix ``s``.
+
+        ``same`` is True where two different points are of one class; every point has such a partner. The slopes on the
+        diagonal are ignored. ``s`` may be overwritten.
+        """
+
+
+@dataclass(frozen=True)
+class Neighbour(BlockLoss):
+    """Neighbourhood components: the mean of -log of the share of softmax(-s) that falls on the anchor's own class."""
+
+    def block(self, s: Floats, same: NDArray[np.bool_]) -> tuple[float, Floats]:
+        np.fill_diagonal(s, np.inf)
+        nearest_of_class = np.where(same, s, np.inf).min(axis=1, keepdims=True)
+        nearest = s.min(axis=1, keepdims=True)
+        # Own class and all others each have their own exponent, so neither share vanishes, however far the points are.
+        own = np.exp(np.where(same, nearest_of_class - s, -np.inf))
+        own_sum = own.sum(axis=1, keepdims=True)
+        share = np.exp(nearest - s, out=s)
+        share_sum = share.sum(axis=1, keepdims=True)
+        values = nearest_of_class - np.log(own_sum) - nearest + np.log(share_sum)
+        own /= own_sum
+        share /= share_sum
+        own -= share
+        own /= s.dtype.type(len(s))
+        return float(values.mean()), own
+
+
+Loss = PairLoss | ComparisonLoss | BlockLoss
+
+
+def value_and_slopes(
+    loss: PairLoss | ComparisonLoss, near: Floats, far: Floats
+) -> tuple[float, Floats, Floats]:
+    """The objective of a batch, and its slope in each squared distance; an empty half adds nothing."""
+    if isinstance(loss, ComparisonLoss):
+        values, near_slopes, far_slopes = loss.compare(near, far)
+        count = near.dtype.type(max(1, len(values)))
+        return float(values.sum()) / float(count), near_slopes / count, far_slopes / count
+    near_values, near_slopes = loss.similar(near)
+    far_values, far_slopes = loss.dissimilar(far)
+    near_share, far_share = 1.0 / max(1, len(near)), loss.weight / max(1, len(far))
+    value = near_share * float(near_values.sum()) + far_share * float(far_values.sum())
+    return value, near_slopes * near.dtype.type(near_share), far_slopes * far.dtype.type(far_share)
+
+
+def block_value_and_slopes(
+    loss: PairLoss | BlockLoss, s: Floats, sizes: tuple[int, ...]
+) -> tuple[float, Floats]:
+    """The objective of a block, and its slope in every entry of the matrix of squared distances.
+
+    A pair loss is taken over all pairs i < j, similar where both are of one class. ``s`` may be overwritten.
+    """
+    layout = block_layout(sizes)
+    if isinstance(loss, BlockLoss):
+        return loss.block(s, layout.same)
+    flat = s.reshape(-1)
+    value, near_slopes, far_slopes = value_and_slopes(loss, flat[layout.similar], flat[layout.dissimilar])
+    slopes = np.zeros_like(s)
+    slopes.reshape(-1)[layout.similar] = near_slopes
+    slopes.reshape(-1)[layout.dissimilar] = far_slopes
+    return value, slopes
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Where the pairs of a block stand in its matrix of distances."""
+
+    same: NDArray[np.bool_]
+    similar: NDArray[np.intp]
+    """Flat positions of the pairs i < j of one class."""
+    dissimilar: NDArray[np.intp]
+    """Flat positions of the pairs i < j of two classes."""
+
+
+@lru_cache(maxsize=8)
+def block_layout(sizes: tuple[int, ...]) -> BlockLayout:
+    """The layout of a block with these class sizes; most blocks of a run have the same one."""
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    same = codes[:, None] == codes[None, :]
+    upper = np.triu(np.ones_like(same), 1)
+    similar, dissimilar = np.flatnonzero(same & upper), np.flatnonzero(~same & upper)
+    np.fill_diagonal(same, False)
+    return BlockLayout(same, similar, dissimilar)
+
+
+def make_loss(name: str, margin: float | None, weight: float) -> Loss:
+    """The loss with this name; a margin of None is the loss's own."""
+    given: dict[str, float] = {} if margin is None else {"margin": margin}
+    if name == "hinge":
+        return Hinge(weight=weight, **given)
+    if name == "logistic":
+        return Logistic(weight=weight, **given)
+    if name == "comparison":
+        return ComparisonHinge(**given)
+    if name == "neighbour":
+        if margin is not None:
+            raise InvalidSettings("the neighbour loss has no margin; leave it out")
+        return Neighbour()
+    raise InvalidSettings(f"loss is {name!r}; expected hinge, logistic, comparison or neighbour")
+
+
+def _softplus_and_slope(x: Floats) -> ValuesAndSlopes:
+    """log(1 + exp(x)) and its derivative, without overflow; x is overwritten."""
+    small = np.exp(-np.abs(x))
+    slopes = np.where(x > 0, x.dtype.type(1), small)
+    small += 1
+    slopes /= small
+    values = np.maximum(x, 0, out=x)
+    values += np.log(small, out=small)
+    return values, slopes

@@ -1,0 +1,101 @@
+"""Where learning starts: the scale of features, and the first L.
+
+Features come in any unit, and one data set may mix units that differ by many orders. Learning on features divided by
+their typical difference, from an L whose typical distance is a given number, makes step sizes and margins mean the same
+everywhere. Both are folded into the learned L.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.extmath import randomized_svd
+
+from nearfar.data.points import Floats, Points, SparseRows
+from nearfar.data.sampling import Batch, Block
+from nearfar.errors import InvalidSettings
+from nearfar.objective.fast_gradient import squared_distances
+
+_SAMPLED_PAIRS = 4000
+_PAIRS_AT_ONCE = 250
+_SHRINK = 5.0
+"""How many differences of typical size each feature is credited with before any is seen."""
+_PCA_POINTS = 5000
+
+
+def feature_scale(points: Points, seed: int) -> NDArray[np.float64]:
+    """For each feature the root mean square of its differences between points that differ in it.
+
+    Taken over sampled pairs of points. Unlike a standard deviation it does not call a feature small for being mostly zero
+    (a pixel at the border, a rare word), and unlike a maximum it does not call it large for an offset. Features seldom seen
+    to differ are drawn towards the median of all.
+    """
+    rng = np.random.default_rng([seed, 2])
+    total, count = np.zeros(points.n_features), np.zeros(points.n_features)
+    for _ in range(0, _SAMPLED_PAIRS, _PAIRS_AT_ONCE):
+        left, right = rng.integers(len(points), size=(2, _PAIRS_AT_ONCE))
+        rows = points.differences(left, right)
+        if isinstance(rows, SparseRows):
+            total += np.bincount(rows.columns, np.square(rows.values, dtype=np.float64), points.n_features)
+            count += np.bincount(rows.columns, minlength=points.n_features)
+        else:
+            total += np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
+            count += np.count_nonzero(rows, axis=0)
+    seen = (count > 0) & (total > 0)
+    if not seen.any():
+        return np.ones(points.n_features)
+    typical = np.median(total[seen] / count[seen])
+    # The credit is in units of the feature itself where it was seen, of the median where it was not.
+    own = np.where(seen, total / np.maximum(count, 1), typical)
+    weight = count / (count + _SHRINK)
+    return np.sqrt(own**weight * typical ** (1 - weight))
+
+
+def starting_L(
+    start: str | NDArray[np.floating], points: Points, rank: int, scale: NDArray[np.float64] | None, seed: int
+) -> Floats:
+    """The first L, transposed, for scaled points: random, identity, pca, or an array given for unscaled points."""
+    d = points.n_features
+    if not isinstance(start, str):
+        return _given(np.asarray(start), d, rank, scale)
+    if start == "identity":
+        return np.eye(d, rank, dtype=np.float32)
+    rng = np.random.default_rng([seed, 3])
+    Lt = rng.standard_normal((d, rank), dtype=np.float32)
+    if start == "pca":
+        directions = _principal_directions(points, rank, rng)
+        Lt *= np.float32(0.01 / np.sqrt(d))
+        Lt[:, : directions.shape[1]] = directions
+    return Lt
+
+
+def rescaled(Lt: Floats, points: Points, batch: Batch | Block, target: float) -> Floats:
+    """The same L, in place, multiplied so that the mean squared distance of the batch's far pairs is ``target``."""
+    if isinstance(batch, Block):
+        far = np.column_stack((batch.indices, np.roll(batch.indices, len(batch.indices) // 2)))
+    else:
+        far = batch.far if len(batch.far) else batch.near
+    mean = float(squared_distances(Lt, points, far).mean(dtype=np.float64))
+    if mean > 0:
+        Lt *= np.float32(np.sqrt(target / mean))
+    return Lt
+
+
+def _given(start: NDArray[np.floating], d: int, rank: int, scale: NDArray[np.float64] | None) -> Floats:
+    if start.shape != (rank, d):
+        raise InvalidSettings(f"the starting L has shape {start.shape}; expected (rank, features) = ({rank}, {d})")
+    if not np.isfinite(start).all():
+        raise InvalidSettings("the starting L holds NaN or infinity")
+    Lt = start.T if scale is None else start.T * scale[:, None]
+    return np.ascontiguousarray(Lt, np.float32)
+
+
+def _principal_directions(points: Points, rank: int, rng: np.random.Generator) -> Floats:
+    """The directions of largest variance of a sample of points, (d, at most rank)."""
+    chosen = rng.choice(len(points), min(_PCA_POINTS, len(points)), replace=False)
+    sample = points.rows(chosen)
+    matrix: sp.csr_matrix | Floats = (
+        sample.to_scipy() if isinstance(sample, SparseRows) else sample - sample.mean(axis=0)
+    )
+    found = min(rank, *matrix.shape)
+    _, _, directions = randomized_svd(matrix, found, random_state=int(rng.integers(1 << 31)))
+    return np.ascontiguousarray(directions.T, np.float32)

@@ -1,0 +1,39 @@
+"""What travels between workers and servers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nearfar.objective.fast_gradient import Gradient
+
+
+@dataclass(frozen=True)
+class Push:
+    """A gradient on its way from a worker to a server."""
+
+    worker: int
+    number: int
+    """Counts this worker's pushes from 0; a server applies no number twice."""
+    clock: int
+    """The worker's step that made it."""
+    shard: int
+    shard_clock: int
+    """Which batch of which shard it was computed on."""
+    version: int
+    """The server's version that the worker's copy of L was at."""
+    gradient: Gradient
+    objective: float
+    n_pairs: int
+    n_points: int
+    release: Callable[[], None]
+    """Gives the gradient's memory back to the worker; called once, when the push is done with."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a server did with one push."""
+
+    push: Push
+    staleness: int
+    """Versions between the L it was computed on and the L it was applied to."""
+    waiting: int
+    """Pushes that waited when it was taken."""

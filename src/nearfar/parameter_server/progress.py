@@ -1,0 +1,116 @@
+"""Progress: what was done, counted as pushes are applied, and the reports made of it."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nearfar.objective.judging import Judgement
+from nearfar.parameter_server.messages import Applied
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far training is: one line of history.jsonl."""
+
+    step: int
+    seconds: float
+    pairs: int
+    points: int
+    objective: float
+    ap: float | None
+    pairs_per_second: float
+    staleness_mean: float
+    staleness_max: int
+    queue_depth: float
+    bytes: int
+    workers: list[dict[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+@dataclass
+class _Since:
+    """Sums over the pushes since the last report."""
+
+    seconds: float
+    pushes: int = 0
+    pairs: int = 0
+    objective: float = 0.0
+    staleness: int = 0
+    staleness_max: int = 0
+    waiting: int = 0
+    steps: dict[int, int] = field(default_factory=dict)
+
+
+class Progress:
+    """Counts what is applied; makes reports. Its :attr:`state` goes into checkpoints."""
+
+    def __init__(self) -> None:
+        self.pairs = self.points = self.bytes = 0
+        self.positions: dict[int, int] = {}
+        """For each shard, the clock of the first batch that is not applied."""
+        self._steps: dict[int, int] = {}
+        self._since = _Since(0.0)
+
+    def record(self, applied: Iterable[Applied]) -> None:
+        """Count pushes that a server has applied."""
+        since = self._since
+        for one in applied:
+            push = one.push
+            self.pairs += push.n_pairs
+            self.points += push.n_points
+            self.bytes += push.gradient.nbytes
+            self.positions[push.shard] = max(self.positions.get(push.shard, 0), push.shard_clock + 1)
+            self._steps[push.worker] = self._steps.get(push.worker, 0) + 1
+            since.pushes += 1
+            since.pairs += push.n_pairs
+            since.objective += push.objective
+            since.staleness += one.staleness
+            since.staleness_max = max(since.staleness_max, one.staleness)
+            since.waiting += one.waiting
+            since.steps[push.worker] = since.steps.get(push.worker, 0) + 1
+
+    def report(self, step: int, seconds: float, judgement: Judgement | None) -> Report:
+        """Make a report, and begin counting for the next. Without a judgement the batches' own mean objective stands in."""
+        since, self._since = self._since, _Since(seconds)
+        count = max(1, since.pushes)
+        elapsed = max(1e-9, seconds - since.seconds)
+        ap = None if judgement is None or math.isnan(judgement.ap) else judgement.ap
+        return Report(
+            step=step,
+            seconds=round(seconds, 3),
+            pairs=self.pairs,
+            points=self.points,
+            objective=since.objective / count if judgement is None else judgement.objective,
+            ap=ap,
+            pairs_per_second=round(since.pairs / elapsed, 1),
+            staleness_mean=round(since.staleness / count, 3),
+            staleness_max=since.staleness_max,
+            queue_depth=round(since.waiting / count, 3),
+            bytes=self.bytes,
+            workers=[
+                {"worker": worker, "steps": steps, "steps_per_second": round(since.steps.get(worker, 0) / elapsed, 2)}
+                for worker, steps in sorted(self._steps.items())
+            ],
+        )
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {
+            "pairs": self.pairs,
+            "points": self.points,
+            "bytes": self.bytes,
+            "positions": sorted(self.positions.items()),
+            "steps": sorted(self._steps.items()),
+        }
+
+    def restore(self, state: dict[str, Any], seconds: float) -> None:
+        """Go on from a checkpoint."""
+        self.pairs, self.points, self.bytes = state["pairs"], state["points"], state["bytes"]
+        self.positions = dict(state["positions"])
+        self._steps = dict(state["steps"])
+        self._since = _Since(seconds)

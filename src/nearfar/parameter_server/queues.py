@@ -1,0 +1,45 @@
+"""A bounded queue between threads: who finds it full waits, who takes takes all that waits."""
+
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class BoundedQueue(Generic[Item]):
+    """First in, first out, never longer than ``capacity``; safe between threads."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._items: deque[Item] = deque()
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item, timeout: float | None = None) -> bool:
+        """Add an item, waiting for room; False if there was none in time. ``timeout=0`` does not wait."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._items) < self.capacity, timeout):
+                return False
+            self._items.append(item)
+            self._changed.notify_all()
+            return True
+
+    def take(self) -> Item:
+        """The oldest item, waiting for one."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._items))
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+    def take_all(self, timeout: float | None = None) -> list[Item]:
+        """All that waits, oldest first, waiting for the first one; empty if there was none in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._items), timeout)
+            items = list(self._items)
+            self._items.clear()
+            self._changed.notify_all()
+            return items

@@ -1,0 +1,134 @@
+"""The server: owns a range of L's features, and their version."""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import Diverged
+from nearfar.parameter_server import update_kernels
+from nearfar.parameter_server.clocks import Clocks
+from nearfar.parameter_server.messages import Applied, Push
+from nearfar.parameter_server.queues import BoundedQueue
+from nearfar.parameter_server.update_rule import UpdateRule
+
+Floats = NDArray[np.float32]
+
+
+class Server:
+    """Takes pushes, applies them, and lets workers pull; any thread may push and pull, one thread updates.
+
+    Parameters
+    ----------
+    Lt : array (n features, k)
+        The starting L, transposed; the server owns it from now on and changes it in place.
+    rule : UpdateRule
+        How a gradient is applied.
+    clocks : Clocks
+        Told of every step applied; says what is ready to be applied.
+    step_size : callable
+        The step size at a version.
+    capacity : int
+        Pushes that may wait.
+    staleness_scaling : bool
+        Divide a push's step size by 1 + its staleness.
+    """
+
+    def __init__(
+        self,
+        Lt: Floats,
+        rule: UpdateRule,
+        clocks: Clocks,
+        step_size: Callable[[int], float],
+        capacity: int,
+        *,
+        staleness_scaling: bool = False,
+    ) -> None:
+        self.Lt, self.rule = Lt, rule
+        self.version = 0
+        """How many pushes have been applied."""
+        self.inbound: BoundedQueue[Push] = BoundedQueue(capacity)
+        self.repeats = 0
+        """Pushes that came again and were dropped."""
+        self._clocks, self._step_size, self._staleness_scaling = clocks, step_size, staleness_scaling
+        self._held: list[Push] = []
+        self._last_number: dict[int, int] = {}
+        self._row_versions = np.zeros(len(Lt), np.int64)
+        self._changing = threading.Lock()
+
+    # Communication side
+
+    def receive(self, push: Push, timeout: float | None = None) -> bool:
+        """Queue a push, waiting for room; False if there was none in time."""
+        return self.inbound.put(push, timeout)
+
+    def pull(self, features: NDArray[np.int32], local: Floats, known: NDArray[np.int64]) -> int:
+        """Bring rows of a worker's copy up to date, those that changed; the version they are then at is returned.
+
+        ``known`` holds, for each feature, the version at which the worker last got it (-1: never), and is updated.
+        """
+        with self._changing:
+            update_kernels.copy_newer(self.Lt, self._row_versions, features, local, known)
+            return self.version
+
+    # Update side
+
+    def update(self, timeout: float | None = 0) -> list[Applied]:
+        """Apply what waits and is ready, in one pass, and publish it as one new version; wait at most ``timeout``."""
+        arrived = self.inbound.take_all(timeout)
+        pushes, self._held = self._clocks.ready(self._held + arrived)
+        fresh = self._without_repeats(pushes)
+        applied = [
+            Applied(push, self.version + i - push.version, len(arrived)) for i, push in enumerate(fresh)
+        ]
+        self._check_finite(fresh)
+        if fresh:
+            step_sizes = [self._step_size_for(self.version + i, a.staleness) for i, a in enumerate(applied)]
+            with self._changing:
+                self.rule.apply(self.Lt, [push.gradient for push in fresh], step_sizes)
+                self.version += len(fresh)
+                for push in fresh:
+                    self._row_versions[push.gradient.features] = self.version
+        for push in pushes:
+            push.release()
+            self._clocks.applied(push.worker, push.clock)
+        return applied
+
+    @property
+    def waiting(self) -> int:
+        """Pushes that are not applied yet."""
+        return len(self.inbound) + len(self._held)
+
+    def restore(self, version: int) -> None:
+        """Go on at this version; L and the rule's state have been restored by their owner."""
+        self.version = version
+        self._row_versions[:] = version
+
+    def is_finite(self) -> bool:
+        """Whether L holds no NaN and no infinity."""
+        with self._changing:
+            return bool(update_kernels.all_finite(self.Lt))
+
+    def _step_size_for(self, version: int, staleness: int) -> float:
+        step_size = self._step_size(version)
+        return step_size / (1 + staleness) if self._staleness_scaling else step_size
+
+    def _without_repeats(self, pushes: list[Push]) -> list[Push]:
+        fresh = []
+        for push in pushes:
+            if push.number > self._last_number.get(push.worker, -1):
+                self._last_number[push.worker] = push.number
+                fresh.append(push)
+            else:
+                self.repeats += 1
+        return fresh
+
+    def _check_finite(self, pushes: list[Push]) -> None:
+        """An L that is not finite shows in the very next objective, so looking at the objectives is enough."""
+        for push in pushes:
+            if not np.isfinite(push.objective):
+                raise Diverged(
+                    f"the objective is {push.objective} after step {self.version}; "
+                    "lower step_size, or look for extreme values in the points"
+                )

@@ -1,0 +1,106 @@
+"""Compiled update rules: each goes once over the rows of L that a gradient touches, and over that row's state with it.
+
+``features[i]`` is the row of L that row i of the gradient belongs to. A rule's moments change only when their row is
+touched, and bias is corrected by how often that was, so a rare feature is treated as it would be alone.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_SAFE = {"contract", "reassoc", "nsz", "arcp"}  # not nnan and ninf: what is not finite has to be seen
+_TINY = np.float32(1e-12)
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+def sgd(Lt: Array, features: Array, gradient: Array, step_size: float) -> None:
+    step = np.float32(step_size)
+    for i in range(len(features)):
+        row, g = Lt[features[i]], gradient[i]
+        for u in range(len(row)):
+            row[u] -= step * g[u]
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+def momentum(Lt: Array, velocity: Array, features: Array, gradient: Array, step_size: float, keep: float) -> None:
+    step, kept = np.float32(step_size), np.float32(keep)
+    for i in range(len(features)):
+        row, v, g = Lt[features[i]], velocity[features[i]], gradient[i]
+        for u in range(len(row)):
+            v[u] = kept * v[u] + g[u]
+            row[u] -= step * v[u]
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+def adagrad(Lt: Array, squares: Array, features: Array, gradient: Array, step_size: float) -> None:
+    step = np.float32(step_size)
+    for i in range(len(features)):
+        row, q, g = Lt[features[i]], squares[features[i]], gradient[i]
+        for u in range(len(row)):
+            q[u] += g[u] * g[u]
+            row[u] -= step * g[u] / (np.sqrt(q[u]) + _TINY)
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+def adam(
+    Lt: Array, means: Array, squares: Array, counts: Array, features: Array, gradient: Array,
+    step_size: float, keep_mean: float, keep_square: float,
+) -> None:  # fmt: skip
+    one = np.float32(1)
+    b1, b2 = np.float32(keep_mean), np.float32(keep_square)
+    for i in range(len(features)):
+        feature = features[i]
+        counts[feature] += 1
+        step = np.float32(step_size / (1 - keep_mean ** counts[feature]))
+        square_bias = np.float32(1 / (1 - keep_square ** counts[feature]))
+        row, m, q, g = Lt[feature], means[feature], squares[feature], gradient[i]
+        for u in range(len(row)):
+            m[u] = b1 * m[u] + (one - b1) * g[u]
+            q[u] = b2 * q[u] + (one - b2) * g[u] * g[u]
+            row[u] -= step * m[u] / (np.sqrt(q[u] * square_bias) + _TINY)
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+def row_scaled(Lt: Array, squares: Array, features: Array, gradient: Array, step_size: float, keep: float) -> None:
+    """A worker's own step where the server's rule is adaptive: one running mean square a row instead of one an entry."""
+    for i in range(len(features)):
+        row, g = Lt[features[i]], gradient[i]
+        total = np.float32(0)
+        for u in range(len(row)):
+            total += g[u] * g[u]
+        mean = total / np.float32(len(row))
+        before = squares[features[i]]
+        squares[features[i]] = mean if before == 0 else np.float32(keep) * before + np.float32(1 - keep) * mean
+        step = np.float32(step_size) / (np.sqrt(squares[features[i]]) + _TINY)
+        for u in range(len(row)):
+            row[u] -= step * g[u]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def copy_newer(Lt: Array, versions: Array, features: Array, local: Array, known: Array) -> int:
+    """Copy the rows of ``features`` that changed since they were last copied; how many is returned."""
+    copied = 0
+    for i in range(len(features)):
+        feature = features[i]
+        if versions[feature] > known[feature]:
+            local[feature] = Lt[feature]
+            known[feature] = versions[feature]
+            copied += 1
+    return copied
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def all_finite(Lt: Array) -> bool:
+    """Whether L holds no NaN and no infinity."""
+    for i in range(len(Lt)):
+        row = Lt[i]
+        total = np.float32(0)
+        for u in range(len(row)):
+            total += row[u] * np.float32(0)
+        if not total == 0:
+            return False
+    return True

@@ -1,0 +1,126 @@
+"""Update rules and step size schedules: how gradients change L."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import InvalidSettings
+from nearfar.objective.fast_gradient import Gradient
+from nearfar.parameter_server import update_kernels
+
+Floats = NDArray[np.float32]
+
+_KEEP_VELOCITY = 0.9
+_KEEP_MEAN, _KEEP_SQUARE = 0.9, 0.999
+_CACHED_BYTES = 256 << 10
+_STATE_OF = {"sgd": (), "momentum": ("velocity",), "adagrad": ("squares",), "adam": ("means", "squares")}
+
+
+class UpdateRule:
+    """Applies gradients to L one after the other, in one pass over the memory of L and of the rule's state.
+
+    Many gradients act exactly as they would one by one: L is gone through in pieces that fit the cache, and each piece
+    takes all gradients in turn.
+
+    Parameters
+    ----------
+    name : {"sgd", "momentum", "adagrad", "adam"}
+    n_features, rank : int
+        The shape of Lᵀ.
+    """
+
+    def __init__(self, name: str, n_features: int, rank: int) -> None:
+        if name not in _STATE_OF:
+            raise InvalidSettings(f"update_rule is {name!r}; expected one of {', '.join(_STATE_OF)}")
+        self.name = name
+        self._state: dict[str, NDArray[Any]] = {
+            key: np.zeros((n_features, rank), np.float32) for key in _STATE_OF[name]
+        }
+        if name == "adam":
+            self._state["counts"] = np.zeros(n_features, np.int32)
+        self._rows_at_once = max(1, _CACHED_BYTES // (4 * rank))
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays to save and to restore with :meth:`restore`."""
+        return self._state
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        for key, array in self._state.items():
+            array[:] = state[key]
+
+    def apply(self, Lt: Floats, gradients: list[Gradient], step_sizes: list[float]) -> None:
+        """Take one step for each gradient, in order."""
+        at = [0] * len(gradients)
+        for end in range(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once):
+            for i, gradient in enumerate(gradients):
+                start, at[i] = at[i], self._first_from(gradient, end, len(Lt))
+                if at[i] > start:
+                    self._step(Lt, gradient.features[start : at[i]], gradient.values[start : at[i]], step_sizes[i])
+
+    @staticmethod
+    def _first_from(gradient: Gradient, feature: int, n_features: int) -> int:
+        """The first place in a gradient whose feature is ``feature`` or later."""
+        if len(gradient.features) == n_features:
+            return min(feature, n_features)
+        return int(np.searchsorted(gradient.features, feature))
+
+    def _step(self, Lt: Floats, features: NDArray[np.int32], values: Floats, step_size: float) -> None:
+        state = self._state
+        if self.name == "sgd":
+            update_kernels.sgd(Lt, features, values, step_size)
+        elif self.name == "momentum":
+            update_kernels.momentum(Lt, state["velocity"], features, values, step_size, _KEEP_VELOCITY)
+        elif self.name == "adagrad":
+            update_kernels.adagrad(Lt, state["squares"], features, values, step_size)
+        else:
+            update_kernels.adam(
+                Lt, state["means"], state["squares"], state["counts"], features, values, step_size,
+                _KEEP_MEAN, _KEEP_SQUARE,
+            )  # fmt: skip
+
+
+class LocalStep:
+    """The step a worker takes on its own copy of L, before the server has seen the gradient.
+
+    For sgd and momentum it is a plain gradient step. For the adaptive rules, whose state is on the server, it has the
+    size such a step would have, from one running mean square a feature.
+    """
+
+    def __init__(self, rule: str, n_features: int) -> None:
+        self._plain = rule in ("sgd", "momentum")
+        self._squares = np.zeros(0 if self._plain else n_features, np.float32)
+
+    def apply(self, local: Floats, gradient: Gradient, step_size: float) -> None:
+        """Change the local copy, in place."""
+        if self._plain:
+            update_kernels.sgd(local, gradient.features, gradient.values, step_size)
+        else:
+            update_kernels.row_scaled(
+                local, self._squares, gradient.features, gradient.values, step_size, _KEEP_MEAN
+            )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the step size falls as training goes on.
+
+    ``constant``; ``inverse-root``: ∝ 1/√(1 + step/settle); ``cosine``: from the full step size to a hundredth of it as the
+    budget is used up.
+    """
+
+    name: str
+    step_size: float
+    settle: int = 1000
+
+    def at(self, step: int, used: float) -> float:
+        """The step size at a step, when this share of the budget is used."""
+        if self.name == "cosine":
+            return self.step_size * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, used))))
+        if self.name == "inverse-root":
+            return self.step_size / math.sqrt(1 + step / self.settle)
+        return self.step_size

@@ -1,0 +1,140 @@
+"""The worker: holds shards and a local copy of L, computes gradients on it, and changes it by them itself."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.data.sampling import Batch, Block, Sampler
+from nearfar.objective.fast_gradient import Gradient, GatheredRows, GradientKernel
+from nearfar.parameter_server.messages import Push
+from nearfar.parameter_server.queues import BoundedQueue
+from nearfar.parameter_server.server import Server
+from nearfar.parameter_server.update_rule import LocalStep
+
+Floats = NDArray[np.float32]
+
+
+@dataclass
+class Shard:
+    """A share of the constraints, and the clock of its next batch. Belongs to one worker at a time."""
+
+    number: int
+    clock: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step that a computing thread has begun."""
+
+    clock: int
+    shard: int
+    shard_clock: int
+    batch: Batch | Block
+
+
+class Worker:
+    """One worker: several computing threads may step it at once, each with a kernel of its own.
+
+    Parameters
+    ----------
+    number : int
+        Its name among the workers.
+    sampler : Sampler
+        Where its batches come from.
+    shards : list of Shard
+        The shards it holds.
+    local : array (n features, k)
+        Its copy of L, transposed.
+    local_step : LocalStep or None
+        How it changes its copy by its own gradients; None where the copy is the server's own L.
+    slots : int
+        Gradients it may have under way; who finds none free waits.
+    clock : int
+        Its first step's clock.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        sampler: Sampler,
+        shards: list[Shard],
+        local: Floats,
+        local_step: LocalStep | None,
+        slots: int,
+        clock: int = 0,
+    ) -> None:
+        self.number, self.shards, self.local = number, shards, local
+        self.clock = clock
+        """The clock of its next step."""
+        self.is_well = True
+        """False once one of its threads has raised."""
+        self._threads_ended = 0
+        self._sampler, self._local_step = sampler, local_step
+        self._known = np.full(len(local), -1, np.int64)
+        self._pushed = 0
+        self._free: BoundedQueue[Gradient] = BoundedQueue(slots)
+        for _ in range(slots):
+            self._free.put(Gradient.empty())
+        self._lock = threading.Lock()
+
+    # Computing side
+
+    def begin(self) -> Task:
+        """Take the next batch of the shard that is furthest behind."""
+        with self._lock:
+            shard = min(self.shards, key=lambda shard: (shard.clock, shard.number))
+            clock, shard_clock = self.clock, shard.clock
+            self.clock += 1
+            shard.clock += 1
+        return Task(clock, shard.number, shard_clock, self._sampler.batch(shard.number, shard_clock))
+
+    def compute(self, task: Task, kernel: GradientKernel, server: Server, step_size: float) -> Push:
+        """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
+        gathered = kernel.rows_of(task.batch)
+        version = self.remote_update(server, gathered)
+        gradient = self._free.take()
+        objective = kernel.gradient(self.local, task.batch, gathered, gradient)
+        if self._local_step is not None:
+            self._local_step.apply(self.local, gradient, step_size)
+        with self._lock:
+            number = self._pushed
+            self._pushed += 1
+        return Push(
+            self.number, number, task.clock, task.shard, task.shard_clock, version, gradient, objective,
+            task.batch.n_pairs, len(gathered.rows), self._releaser(gradient),
+        )  # fmt: skip
+
+    def abandon(self, task: Task) -> None:
+        """A step failed: its batch is to be done by whoever holds the shard next."""
+        with self._lock:
+            for shard in self.shards:
+                if shard.number == task.shard:
+                    shard.clock = min(shard.clock, task.shard_clock)
+
+    def thread_ended(self) -> int:
+        """One more of its computing threads has ended; how many have is returned."""
+        with self._lock:
+            self._threads_ended += 1
+            return self._threads_ended
+
+    # Remote-update side
+
+    def remote_update(self, server: Server, gathered: GatheredRows) -> int:
+        """Replace those rows of the local copy that the batch needs and the server has changed; the version is returned."""
+        if self._local_step is None:
+            return server.version
+        return server.pull(gathered.features, self.local, self._known)
+
+    def take_over(self, shards: list[Shard]) -> None:
+        """Go on with another worker's shards."""
+        with self._lock:
+            self.shards = self.shards + shards
+
+    def _releaser(self, gradient: Gradient) -> Callable[[], None]:
+        def release() -> None:
+            self._free.put(gradient)
+
+        return release

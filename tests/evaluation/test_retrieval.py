@@ -1,0 +1,181 @@
+"""Neighbours are those that scikit-learn finds; the errors are counted as documented."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+
+from nearfar import errors
+from nearfar.evaluation import retrieval
+from nearfar.evaluation.retrieval import neighbour_error, neighbours, recall_at
+from nearfar.model.euclidean import Euclidean
+from nearfar.model.metric import Metric
+
+STORAGES = {"dense": np.asarray, "sparse": sp.csr_array}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    points, labels = load_digits(return_X_y=True)
+    return points[:1200], labels[:1200], points[1200:], labels[1200:]
+
+
+@pytest.fixture(params=["whole", "tiles"])
+def tiled(request, monkeypatch):
+    if request.param == "tiles":
+        monkeypatch.setattr(retrieval, "_NUMBERS_A_POINT", 1)
+        monkeypatch.setattr(retrieval, "_CHUNK_BYTES", 40_000)
+        monkeypatch.setattr(retrieval, "_TILE_BYTES", 20_000)
+
+
+def a_metric(n_features=64, rank=10):
+    return Metric(np.random.default_rng(0).normal(size=(rank, n_features)))
+
+
+@pytest.mark.usefixtures("tiled")
+@pytest.mark.parametrize("store", STORAGES.values(), ids=STORAGES)
+@pytest.mark.parametrize("metric", [a_metric(), Euclidean()], ids=repr)
+@pytest.mark.parametrize("k", [1, 7, 600, 1200])
+def test_neighbours_are_those_of_scikit_learn(digits, store, metric, k):
+    references, _, queries, _ = digits
+    indices, distances = neighbours(metric, store(queries), store(references), k)
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(metric.transform(references))
+    expected, _ = search.kneighbors(metric.transform(queries))
+    np.testing.assert_allclose(distances, expected, rtol=1e-4)
+    found = references[indices] if k < 100 else references[indices[:20]]
+    rows = np.repeat(queries[: len(found)], k, axis=0)
+    true = metric.distance(rows, found.reshape(-1, 64)).reshape(-1, k)
+    np.testing.assert_allclose(true, distances[: len(found)], rtol=1e-4)
+    assert all(len(set(row)) == k for row in indices.tolist())
+
+
+@pytest.mark.usefixtures("tiled")
+@pytest.mark.parametrize("store", STORAGES.values(), ids=STORAGES)
+def test_leave_one_out_excludes_the_point_itself_and_nothing_else(digits, store):
+    points = np.concatenate((digits[0][:400], digits[0][:1]))  # the last point is a copy of the first
+    indices, distances = neighbours(Euclidean(), store(points), store(points), 5, leave_one_out=True)
+    expected, _ = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(points).kneighbors()
+    np.testing.assert_allclose(distances, expected, rtol=1e-4, atol=1e-2)
+    assert not (indices == np.arange(401)[:, np.newaxis]).any()
+    assert indices[0, 0] == 400
+    assert indices[400, 0] == 0
+    everyone, _ = neighbours(Euclidean(), points, points, 400, leave_one_out=True)
+    np.testing.assert_array_equal(np.sort(everyone[7]), np.delete(np.arange(401), 7))
+
+
+@pytest.mark.parametrize("store", STORAGES.values(), ids=STORAGES)
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_neighbour_error_is_that_of_scikit_learn(digits, store, k):
+    references, reference_labels, queries, query_labels = digits
+    metric = a_metric(rank=4)
+    odd, query_odd = reference_labels % 2, query_labels % 2  # two classes: an odd k has no ties
+    classifier = KNeighborsClassifier(k, algorithm="brute").fit(metric.transform(references), odd)
+    expected = 1 - classifier.score(metric.transform(queries), query_odd)
+    found = neighbour_error(metric, store(references), odd, store(queries), query_odd, k=k)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert 0.02 < found < 0.5
+
+
+@pytest.mark.parametrize(
+    ("labels", "k", "winner"),
+    [
+        ("bac", 3, "b"),  # one vote each: the nearest
+        ("baa", 3, "a"),  # most votes
+        ("abba", 4, "a"),  # two each: the class of the nearest
+        ("cabba", 5, "a"),  # a and b tie, c is nearest but has fewer votes
+        ("cbaab", 5, "b"),
+        ("cbaabb", 1, "c"),
+    ],
+)
+def test_votes(labels, k, winner):
+    references = np.arange(1.0, len(labels) + 1)[:, np.newaxis]
+    wrong = [neighbour_error(Euclidean(), references, list(labels), [[0.0]], [candidate], k=k) for candidate in "abcd"]
+    assert wrong == [float(candidate != winner) for candidate in "abcd"]
+
+
+def test_recall_at_is_the_share_that_finds_its_class():
+    references, labels = [[1.0], [2.0], [3.0], [4.0]], ["a", "b", "b", "c"]
+    queries, classes = [[0.0], [0.0], [0.0], [0.0], [5.0]], ["a", "b", "c", "d", "c"]
+    found = recall_at(Euclidean(), references, labels, queries, classes, ks=(1, 2, 4))
+    assert found == {1: 2 / 5, 2: 3 / 5, 4: 4 / 5}
+
+
+def test_recall_and_error_leave_the_point_itself_out(digits):
+    points, labels = digits[0][:500], digits[1][:500]
+    assert recall_at(Euclidean(), points, labels, points, labels, ks=[1]) == {1: 1.0}
+    found = recall_at(Euclidean(), points, labels, points, labels, leave_one_out=True)
+    nearest = NearestNeighbors(n_neighbors=10).fit(points).kneighbors(return_distance=False)
+    hits = labels[nearest] == labels[:, np.newaxis]
+    assert found == pytest.approx({k: hits[:, :k].any(axis=1).mean() for k in (1, 5, 10)}, abs=0.003)
+    error = neighbour_error(Euclidean(), points, labels, points, labels, k=1, leave_one_out=True)
+    assert error == pytest.approx(1 - found[1])
+
+
+def test_memory_is_bounded_whatever_the_number_of_distances():
+    random = np.random.default_rng(0)
+    queries, references = random.random((5_000, 8), np.float32), random.random((40_000, 8), np.float32)
+    tracemalloc.start()
+    neighbours(Euclidean(), queries, references, 3)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 256 << 20  # all distances would take 800 MB
+
+
+POINTS, LABELS = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
+WRONG = {
+    "k is 0": (lambda: neighbours(Euclidean(), POINTS, POINTS, 0), errors.InvalidSettings, "k is 0.*1 to 4"),
+    "k is high": (
+        lambda: neighbours(Euclidean(), POINTS, POINTS, 5),
+        errors.InvalidSettings,
+        "k is 5.*1 to 4",
+    ),
+    "k is high without oneself": (
+        lambda: neighbours(Euclidean(), POINTS, POINTS, 4, leave_one_out=True),
+        errors.InvalidSettings,
+        "k is 4.*1 to 3",
+    ),
+    "others left out": (
+        lambda: neighbours(Euclidean(), POINTS[:2], POINTS, 1, leave_one_out=True),
+        errors.InvalidPoints,
+        "there are 2 and 4",
+    ),
+    "two widths": (
+        lambda: neighbours(Euclidean(), POINTS[:, :1], POINTS, 1),
+        errors.InvalidPoints,
+        "1 features, the other 2",
+    ),
+    "the metric's width": (
+        lambda: neighbours(a_metric(3), POINTS, POINTS, 1),
+        errors.InvalidPoints,
+        "2 features; this metric measures points of 3",
+    ),
+    "NaN": (
+        lambda: neighbours(Euclidean(), [[0.0, np.nan]], POINTS, 1),
+        errors.InvalidPoints,
+        "point 0 .*feature 1",
+    ),
+    "too few labels": (
+        lambda: neighbour_error(Euclidean(), POINTS, LABELS[:3], POINTS, LABELS),
+        errors.InvalidConstraints,
+        r"reference labels have shape \(3,\); expected \(4,\)",
+    ),
+    "no ks": (
+        lambda: recall_at(Euclidean(), POINTS, LABELS, POINTS, LABELS, ks=()),
+        errors.InvalidSettings,
+        "ks is",
+    ),
+    "a k of 0 among the ks": (
+        lambda: recall_at(Euclidean(), POINTS, LABELS, POINTS, LABELS, ks=(0, 1)),
+        errors.InvalidSettings,
+        "ks is",
+    ),
+}
+
+
+@pytest.mark.parametrize(("act", "kind", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_named(act, kind, message):
+    with pytest.raises(kind, match=message):
+        act()

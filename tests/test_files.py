@@ -1,0 +1,231 @@
+"""Files are complete or absent, whatever happens while they are written."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from nearfar import files
+from nearfar.errors import InvalidFile
+
+
+def write_half(path: Path) -> None:
+    with files.atomic_file(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+
+def fill_half(path: Path) -> None:
+    with files.atomic_folder(path) as folder:
+        (folder / "inside").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupted", [write_half, fill_half])
+def test_an_error_in_the_block_leaves_nothing(tmp_path: Path, interrupted) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "whole")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt):
+        write_half(path)
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("manager", ["atomic_file", "atomic_folder"])
+def test_a_killed_process_leaves_no_complete_looking_file(tmp_path: Path, manager: str) -> None:
+    """Killed after all is written, but before the block ends: the name must not be there."""
+    code = (
+        "import os, signal, sys; from pathlib import Path; from nearfar import files\n"
+        f"with files.{manager}(Path(sys.argv[1])) as opened:\n"
+        "    opened = opened if hasattr(opened, 'write') else (opened / 'inside').open('wb')\n"
+        "    opened.write(b'all of it'); opened.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "whole")], env=environment, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    remains = [path.name for path in tmp_path.iterdir()]
+    assert remains
+    assert all(name.endswith(".partial") for name in remains)
+
+
+def test_a_folder_that_exists_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(InvalidFile, match="exists already"), files.atomic_folder(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("manager", [files.atomic_file, files.atomic_folder])
+def test_a_missing_parent_is_said(tmp_path: Path, manager) -> None:
+    with pytest.raises(InvalidFile, match=r"cannot write .*choose a folder that exists"):
+        manager(tmp_path / "no" / "where").__enter__()
+
+
+TENSORS = {
+    "odd bytes first": np.arange(3, dtype=np.uint8),
+    "matrix": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "strided": np.arange(20, dtype=np.float64).reshape(4, 5)[::2, 1:4],
+    "other byte order": np.arange(5, dtype=">f4"),
+    "empty": np.empty((0, 4), np.int64),
+    "scalar": np.array(7, np.int32),
+}
+
+
+def test_safetensors_are_read_by_the_safetensors_package(tmp_path: Path) -> None:
+    path = tmp_path / "tensors.safetensors"
+    files.write_safetensors(path, TENSORS, {"settings": "λ = 1"})
+    theirs = safetensors.numpy.load_file(path)
+    ours, metadata = files.read_safetensors(path, verify=True)
+    assert metadata["settings"] == "λ = 1"
+    assert theirs.keys() == ours.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        np.testing.assert_array_equal(theirs[name], tensor)
+        np.testing.assert_array_equal(ours[name], tensor)
+
+
+def test_transposed_is_the_transpose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_SLICE_BYTES", 64)  # several slices
+    array = np.random.default_rng(0).standard_normal((31, 7)).astype(np.float32)
+    files.write_safetensors(tmp_path / "t", {"components": files.Transposed(array)}, {})
+    tensors, _ = files.read_safetensors(tmp_path / "t", verify=True)
+    np.testing.assert_array_equal(tensors["components"], array.T)
+
+
+def test_the_checksum_finds_any_flipped_byte_of_the_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "tensors"
+    files.write_safetensors(path, {"a": np.arange(6, dtype=np.float32), "b": np.arange(2)}, {})
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    assert len(whole) - start == 40
+    for place in range(start, len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidFile, match="damaged"):
+            files.read_safetensors(path, verify=True)
+
+
+def test_metadata_that_looks_like_a_checksum_to_be_filled_in_is_kept(tmp_path: Path) -> None:
+    metadata = {"zeros": "0" * 64, files.CHECKSUM: "of an earlier file"}
+    files.write_safetensors(tmp_path / "t", {"a": np.ones(2, np.float32)}, metadata)
+    _, read = files.read_safetensors(tmp_path / "t", verify=True)
+    assert read["zeros"] == "0" * 64
+
+
+@pytest.mark.parametrize("length", [0, 4, 30, -1])
+def test_a_truncated_safetensors_file_is_said(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "t"
+    files.write_safetensors(path, {"a": np.ones(20, np.float32)}, {})
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(InvalidFile, match="not a complete safetensors file"):
+        files.read_safetensors(path)
+
+
+def test_appended_rows_are_read_by_numpy(tmp_path: Path) -> None:
+    blocks = [np.arange(6).reshape(2, 3), np.empty((0, 3)), np.arange(9).reshape(3, 3).T]
+    path = tmp_path / "rows.npy"
+    with files.atomic_file(path) as file:
+        appender = files.NpyAppender(file, np.dtype(np.int16), (3,))
+        for block in blocks:
+            appender.append(block)
+        appender.close()
+    read = np.load(path)
+    assert read.dtype == np.int16
+    np.testing.assert_array_equal(read, np.concatenate(blocks))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=np.float32).reshape(3, 4),
+        np.asfortranarray(np.arange(12).reshape(3, 4)),
+        np.arange(4, dtype=">i4"),
+        np.array(["near", "fär"]),
+        np.empty((0, 2), np.int32),
+        np.array(3.5),
+    ],
+    ids=lambda array: f"{array.dtype.str}{array.shape}",
+)
+@pytest.mark.parametrize("mapped", [True, False])
+def test_npy_round_trip(tmp_path: Path, array: np.ndarray, mapped: bool) -> None:
+    path = tmp_path / "array.npy"
+    files.write_npy(path, array)
+    read = files.read_npy(path, mapped=mapped)
+    assert read.dtype == array.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(read, array)
+    np.testing.assert_array_equal(np.load(path), array)
+    assert read.flags.writeable != mapped
+
+
+def _whole_npy() -> bytes:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }"
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117) + b"\n" + bytes(48)
+
+
+DAMAGED_NPY = {
+    "empty": b"",
+    "only the magic": _whole_npy()[:6],
+    "half a header": _whole_npy()[:40],
+    "half the data": _whole_npy()[:-20],
+    "a zip": b"PK\x03\x04 not really",
+    "text": b"1 2 3\n",
+    "no closing brace": _whole_npy().replace(b"}", b" "),
+    "a shape beyond any file": _whole_npy().replace(b"(3, 4), }" + b" " * 16, b"(30000000000000000, 400)}"),
+    "a pickle": pickle.dumps({"a": 1}),
+}
+
+
+def test_the_undamaged_bytes_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(_whole_npy())
+    assert files.read_npy(tmp_path / "a.npy").shape == (3, 4)
+
+
+@pytest.mark.parametrize("content", DAMAGED_NPY.values(), ids=DAMAGED_NPY.keys())
+def test_a_damaged_npy_is_said(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    with pytest.raises(InvalidFile, match=r"a\.npy is not a complete \.npy file") as error:
+        files.read_npy(path)
+    assert "\n" not in str(error.value)
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_reading_never_unpickles(tmp_path: Path, mapped: bool) -> None:
+    trapped = tmp_path / "trapped"
+    np.save(tmp_path / "objects.npy", np.array([Trap(trapped)], object), allow_pickle=True)
+    with pytest.raises(InvalidFile):
+        files.read_npy(tmp_path / "objects.npy", mapped=mapped)
+    assert not trapped.exists()
+
+
+def test_json_that_is_none_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(InvalidFile, match="missing"):
+        files.read_json(path)
+    for content in (b"{", b"[1]", b"\xff\xfe\x00"):
+        path.write_bytes(content)
+        with pytest.raises(InvalidFile, match=r"a\.json"):
+            files.read_json(path)
+    files.write_json(path, {"a": [1, 2]})
+    assert files.read_json(path) == {"a": [1, 2]}
