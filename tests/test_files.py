@@ -52,9 +52,7 @@ def test_a_killed_process_leaves_no_complete_looking_file(tmp_path: Path, manage
         "    opened.write(b'all of it'); opened.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "whole")], env=environment, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "whole")], env=environment, check=False)
     assert ended.returncode == -signal.SIGKILL
     remains = [path.name for path in tmp_path.iterdir()]
     assert remains

@@ -6,6 +6,11 @@ Counting, unlike timing, gives the same answer every time, so runs stay reproduc
 REPORT_SHARE = 1 / 30
 """The share of the work that may go into judging progress."""
 
+_FEWEST_STEPS = 25
+"""Steps between two reports, at the least: closer ones differ by noise."""
+_WORTH_ALL_CORES = 5e8
+"""Flops of a step from which on its products gain by being split over all cores."""
+
 
 def step_flops(rows: float, stored: float, rank: int, pairs: float = 0) -> float:
     """A gradient from ``rows`` rows of ``stored`` entries each: two products with L, and some work a pair."""
@@ -28,4 +33,9 @@ def points_are_cheaper(n_pairs: int, n_distinct: int, stored: float, rank: int, 
 
 def steps_between_reports(judging_flops: float, flops_a_step: float) -> int:
     """Steps between two reports so that judging stays within its share of the work."""
-    return max(10, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))
+    return max(_FEWEST_STEPS, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))
+
+
+def worth_all_cores(flops_a_step: float) -> bool:
+    """Whether a lone worker's products are large enough to be split over all cores."""
+    return flops_a_step >= _WORTH_ALL_CORES

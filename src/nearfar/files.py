@@ -1,7 +1,7 @@
 """Files that are either complete or absent. The only module that writes.
 
 Everything is written under a temporary name in the same folder, flushed to the disk and renamed, so a reader, or a
-process that comes back after a kill, sees the whole file or none. Arrays go to disk in slices: no second copy in memory.
+process that comes back after a kill, sees the whole file or none. Arrays are written in slices, never copied whole.
 """
 
 import contextlib
@@ -159,7 +159,8 @@ class NpyAppender:
     def close(self) -> None:
         """Write the header, now that the length is known."""
         shape = (self.n_rows, *self._row_shape)
-        header = f"{{'descr': {np.lib.format.dtype_to_descr(self._dtype)!r}, 'fortran_order': False, 'shape': {shape}, }}"
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}"
         magic = b"\x93NUMPY\x01\x00" + (self._HEADER_BYTES - 10).to_bytes(2, "little")
         self._file.seek(0)
         self._file.write(magic + header.ljust(self._HEADER_BYTES - 11).encode() + b"\n")
@@ -199,8 +200,7 @@ def write_safetensors(
                 digest.update(piece.data)
         file.seek(0)
         file.write(
-            len(text).to_bytes(8, "little")
-            + text.replace(_NO_CHECKSUM.encode(), digest.hexdigest().encode(), 1)
+            len(text).to_bytes(8, "little") + text.replace(_NO_CHECKSUM.encode(), digest.hexdigest().encode(), 1)
         )
 
 

@@ -11,7 +11,7 @@ from nearfar.errors import InvalidFile, InvalidSettings
 LossName = Literal["auto", "hinge", "logistic", "comparison", "neighbour"]
 StartName = Literal["random", "identity", "pca"]
 RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
-ScheduleName = Literal["auto", "constant", "inverse-root", "cosine"]
+ScheduleName = Literal["auto", "constant", "inverse-root", "cosine", "plateau"]
 EngineName = Literal["auto", "serial", "threads"]
 
 BUDGET = ("steps", "epochs", "minutes", "patience")
@@ -33,7 +33,7 @@ class TrainingSettings:
     )
     margin: float | None = _setting(
         None,
-        "c: the squared distance that dissimilar pairs are to keep; by default 1, and 10 for the logistic loss",
+        "c: the squared distance that dissimilar pairs are to keep; by default 1, and 5 for the logistic loss",
     )
     dissimilar_weight: float = _setting(1.0, "λ: the weight of dissimilar pairs against similar ones")
     start: StartName = _setting("random", "the starting L")
@@ -46,7 +46,9 @@ class TrainingSettings:
     )
 
     batch_size: int = _setting(1000, "constraints a step, half of them similar and half dissimilar")
-    block_size: int = _setting(512, "points a step when learning from labels; all pairs among them are used")
+    block_size: int | None = _setting(
+        None, "points a step when learning from labels, all pairs among them used; by default 1000, neighbour loss 2000"
+    )
     per_class: int | None = _setting(
         None, "points of one class in a block; by default so that a block has many classes"
     )
@@ -54,10 +56,10 @@ class TrainingSettings:
     update_rule: RuleName = _setting("adam", "how the server applies a gradient")
     step_size: float | None = _setting(
         None,
-        "step size; by default for adam and adagrad a share of the starting L's entries, else 0.1 of them",
+        "step size; by default a share of the typical entry of a starting L",
     )
     schedule: ScheduleName = _setting(
-        "auto", "how the step size falls; auto is cosine over a given budget, inverse-root without one"
+        "auto", "how the step size falls; auto is cosine over a budget, and without one plateau: by 4 when patience ends"
     )
     staleness_scaling: bool = _setting(False, "divide a gradient's step size by 1 + its staleness")
 
@@ -76,7 +78,7 @@ class TrainingSettings:
     minutes: float | None = _setting(None, "stop after this many minutes")
     patience: int | None = _setting(
         None,
-        "stop after this many reports without a better held-out objective; by default 10 if no budget is given",
+        "stop after this many reports without a better held-out objective; by default 4 if no budget is given",
     )
 
     seed: int = _setting(0, "seed of every random choice")
@@ -151,6 +153,7 @@ _POSITIVE = {
     "checkpoint_every", "keep_checkpoints",
 }  # fmt: skip
 _AT_LEAST = {"seed": 0, "held_out": 0, "batch_size": 2, "block_size": 4, "per_class": 2}
+_AT_MOST = {"seed": 2**62}  # compiled draws count in 64 bits
 
 
 def slack(consistency: str) -> float:
@@ -186,8 +189,11 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidSettings(f"{name} is {value!r}; expected a {'whole ' if kind is int else ''}number")
-    number = kind(value) if math.isfinite(value) else value
-    if number != value or not math.isfinite(number):
+    try:
+        number = kind(value)
+    except (OverflowError, ValueError):  # infinite, NaN or too large
+        number = math.nan
+    if number != value or (kind is float and math.isinf(number)):
         raise InvalidSettings(
             f"{name} is {value!r}; expected a {'whole' if kind is int else 'finite'} number"
         )
@@ -195,6 +201,8 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         raise InvalidSettings(f"{name} is {value}; expected more than 0")
     if number < _AT_LEAST.get(name, number):
         raise InvalidSettings(f"{name} is {value}; expected at least {_AT_LEAST[name]}")
+    if number > _AT_MOST.get(name, number):
+        raise InvalidSettings(f"{name} is {value}; expected at most {_AT_MOST[name]}")
     return number
 
 

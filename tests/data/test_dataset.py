@@ -37,9 +37,7 @@ def all_rows(dataset: Dataset) -> np.ndarray:
 
 
 @pytest.mark.parametrize("points", [dense(), sparse()], ids=["dense", "sparse"])
-@pytest.mark.parametrize(
-    "labels", [None, np.array([0, 1, 2, 0, 1, 2]), np.array(["é", "b", "c", "é", "b", "c"])]
-)
+@pytest.mark.parametrize("labels", [None, np.array([0, 1, 2, 0, 1, 2]), np.array(["é", "b", "c", "é", "b", "c"])])
 @pytest.mark.parametrize(
     "constraints", [None, PAIRS, Comparisons([[0, 1, 2]]), Comparisons([[0, 1, 2, 3], [3, 4, 5, 0]])]
 )
@@ -139,9 +137,7 @@ def test_the_fingerprint_tells_other_points_and_labels(n: int, seed: int) -> Non
 
 
 def test_points_that_are_not_sorted_are_stored_sorted_and_the_caller_keeps_theirs(tmp_path: Path) -> None:
-    given_points = sp.csr_matrix(
-        (np.array([1.0, 2.0, 4.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3)
-    )
+    given_points = sp.csr_matrix((np.array([1.0, 2.0, 4.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
     dataset = write_dataset(tmp_path / "a", given_points)
     np.testing.assert_array_equal(all_rows(dataset), [[2, 0, 5]])
     np.testing.assert_array_equal(given_points.indices, [2, 0, 2])
@@ -306,9 +302,7 @@ def test_a_wrong_constraint_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("survived_writes", [0, 1])
-def test_interrupted_replacement_never_opens_as_a_mixture(
-    tmp_path: Path, monkeypatch, survived_writes: int
-) -> None:
+def test_interrupted_replacement_never_opens_as_a_mixture(tmp_path: Path, monkeypatch, survived_writes: int) -> None:
     """The description is written twice; an interruption at either must not pair new with old constraints."""
     folder = tmp_path / "a"
     write_dataset(folder, dense(), None, PAIRS)

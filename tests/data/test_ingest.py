@@ -132,9 +132,7 @@ WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("sources", "options", "message"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_input_is_said_and_leaves_nothing(
-    files: Path, tmp_path: Path, sources, options, message
-) -> None:
+def test_wrong_input_is_said_and_leaves_nothing(files: Path, tmp_path: Path, sources, options, message) -> None:
     given = {name: value if name.endswith("_key") else files / value for name, value in options.items()}
     with pytest.raises(InvalidInput, match=message) as error:
         ingest([files / source for source in sources], tmp_path / "out", **given)

@@ -17,6 +17,8 @@ Indices = NDArray[np.integer[Any]]
 
 _CHECK_ROWS = 1 << 20
 _CONTRADICTION_SAMPLE = 4 << 20
+_MISSING = {"None", "nan", "NaT", "<NA>"}
+"""What missing labels print as, those of pandas among them; a string of this name is a label like any other."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Labels:
             )
         if not len(array):
             raise InvalidConstraints("there are no labels; expected one a point")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if _any_missing(array):
             raise InvalidConstraints(
                 "labels hold NaN or infinity; give every point a label, or drop those without"
             )
@@ -123,7 +125,7 @@ class Labels:
         counts = np.bincount(self.codes)
         if len(counts) < 2:
             raise InvalidConstraints(
-                f"all labels are {self.classes[0]!r}; expected at least two classes, else nothing is dissimilar"
+                f"all labels are {self.classes[0]}; expected at least two classes, else nothing is dissimilar"
             )
         if counts.max() < 2:
             raise InvalidConstraints(
@@ -136,6 +138,12 @@ class Labels:
 
 
 Constraints = Pairs | Comparisons | Labels
+
+
+def _any_missing(labels: NDArray[Any]) -> bool:
+    if labels.dtype.kind == "O":
+        return any(not isinstance(label, str) and str(label) in _MISSING for label in labels)
+    return labels.dtype.kind in "fcmM" and not bool(np.isfinite(labels).all())
 
 
 def _index_array(values: ArrayLike, widths: tuple[int, ...], name: str) -> Indices:
@@ -151,16 +159,20 @@ def _index_array(values: ArrayLike, widths: tuple[int, ...], name: str) -> Indic
         raise InvalidConstraints(
             f"{name} have type {array.dtype}; expected whole numbers, the indices of points"
         )
-    view = np.asarray(array).view()
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    # NumPy makes floats of uint64 and int64 together; an index too large for int64 turns negative, and is refused.
+    view = np.asarray(array).view(np.int64 if array.dtype == np.uint64 else array.dtype)
     view.setflags(write=False)
     return view
 
 
 def _whole_numbers(array: NDArray[Any], name: str) -> Indices:
-    if np.isnan(array).any():
-        raise InvalidConstraints(f"{name} hold NaN; expected whole numbers, the indices of points")
-    whole = array.astype(np.int64)
-    if not (whole == array).all():
+    if not np.isfinite(array).all():
+        raise InvalidConstraints(f"{name} hold NaN or infinity; expected whole numbers, the indices of points")
+    with np.errstate(invalid="ignore"):  # of a number too large for an index
+        whole = array.astype(np.int64)
+    if not (np.floor(array) == array).all():
         raise InvalidConstraints(f"{name} hold fractions; expected whole numbers, the indices of points")
     return whole
 

@@ -151,9 +151,7 @@ class _Description:
         path = folder / _DESCRIPTION_FILE
         if not path.is_file():
             found = f"has no {_DESCRIPTION_FILE}, so is no dataset" if folder.exists() else "does not exist"
-            raise InvalidFile(
-                f"{folder} {found}; make one with `nearfar ingest SOURCE... --out {folder.name}`"
-            )
+            raise InvalidFile(f"{folder} {found}; make one with `nearfar ingest SOURCE... --out {folder.name}`")
         fields = read_json(path)
         version = fields.pop("format_version", None)
         if version != FORMAT_VERSION:
@@ -161,17 +159,13 @@ class _Description:
                 f"{path} has format version {version}, expected {FORMAT_VERSION}; ingest the source again"
             )
         try:
-            arrays = {
-                name: Form(form["dtype"], tuple(form["shape"])) for name, form in fields.pop("arrays").items()
-            }
+            arrays = {name: Form(form["dtype"], tuple(form["shape"])) for name, form in fields.pop("arrays").items()}
             missing = [name for name in _POINTS_ARRAYS[fields["kind"]] if name not in arrays]
             if missing:
                 raise KeyError(missing[0])
             return cls(**fields, arrays=arrays)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidFile(
-                f"{path} does not describe a dataset ({error}); ingest the source again"
-            ) from error
+            raise InvalidFile(f"{path} does not describe a dataset ({error}); ingest the source again") from error
 
     def write(self, folder: Path) -> None:
         write_json(folder / _DESCRIPTION_FILE, {"format_version": FORMAT_VERSION, **asdict(self)})
@@ -224,8 +218,7 @@ def _open_constraints(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> Pairs
     for name in listed:
         if arrays[name].ndim != 2 or arrays[name].shape[1] != _CONSTRAINT_WIDTHS[name]:
             raise InvalidFile(
-                f"{_file(folder, name)} has shape {arrays[name].shape}; "
-                f"expected (n, {_CONSTRAINT_WIDTHS[name]})"
+                f"{_file(folder, name)} has shape {arrays[name].shape}; expected (n, {_CONSTRAINT_WIDTHS[name]})"
             )
     if "similar" in listed and "dissimilar" in listed:
         return Pairs(arrays["similar"], arrays["dissimilar"])

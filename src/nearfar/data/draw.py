@@ -41,17 +41,17 @@ def stream_key(seed: Whole, first: Whole, second: Whole) -> Whole:
 def permuted(position: Whole, size: Whole, key: Whole) -> Whole:
     """Where a keyed pseudo-random permutation of 0 … size-1 takes ``position``, without making the permutation.
 
-    Four Feistel rounds over the smallest even number of bits that holds ``size``; results outside are walked on until
+    Eight Feistel rounds (four are uneven for a few things) over the smallest even number of bits that holds ``size``; results outside are walked on until
     they fall inside, which takes fewer than four walks on average.
     """
     half_bits = np.uint64(1)
     while (np.uint64(1) << (half_bits + half_bits)) < np.uint64(size):
         half_bits += np.uint64(1)
     mask = (np.uint64(1) << half_bits) - np.uint64(1)
-    x = np.uint64(position)
+    x: Any = np.uint64(position)
     while True:
         left, right = x >> half_bits, x & mask
-        for turn in range(4):
+        for turn in range(8):
             left, right = right, left ^ (mixed(right, np.uint64(key) + np.uint64(turn)) & mask)
         x = (left << half_bits) | right
         if x < np.uint64(size):
@@ -93,7 +93,7 @@ def similar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first
     """Pairs drawn evenly from all pairs of two points of one group; ``weights`` is the running sum of n·(n-1)."""
     total = np.uint64(weights[-1])
     for i in range(len(out)):
-        ticket = np.int64(mixed(np.uint64(first + i), key) % total)
+        ticket: Any = np.int64(mixed(np.uint64(first + i), key) % total)
         group = _holder(weights, ticket)
         ticket -= weights[group - 1] if group > 0 else 0
         others = starts[group + 1] - starts[group] - 1
@@ -107,7 +107,7 @@ def dissimilar_pairs(order: Array, starts: Array, weights: Array, key: Whole, fi
     """Pairs drawn evenly from all pairs of two classes; ``weights`` is the running sum of n·(all - n)."""
     total = np.uint64(weights[-1])
     for i in range(len(out)):
-        ticket = np.int64(mixed(np.uint64(first + i), key) % total)
+        ticket: Any = np.int64(mixed(np.uint64(first + i), key) % total)
         group = _holder(weights, ticket)
         ticket -= weights[group - 1] if group > 0 else 0
         size = starts[group + 1] - starts[group]

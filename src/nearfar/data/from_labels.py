@@ -108,7 +108,7 @@ class GroupDraws:
     """
 
     def __init__(self, groups: sp.spmatrix) -> None:
-        rows = sp.csr_matrix(groups)
+        rows = sp.csr_matrix(groups, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
         members = rows.tocsc()

@@ -61,9 +61,7 @@ def ingest(
         found_labels = storable_labels(found_labels, n_points).array
     remarks = _constraint_remarks(constraints, n_points) + _label_remarks(found_labels, n_points)
     if constraints is None and found_labels is None:
-        remarks.append(
-            "there are neither labels nor constraints: these points can be searched, not trained on"
-        )
+        remarks.append("there are neither labels nor constraints: these points can be searched, not trained on")
     names = ", ".join(source.name for source in sources)
     return write_dataset(out, points, found_labels, constraints, names), remarks
 
@@ -98,9 +96,7 @@ def _stacked_points(sources: list[Path], tables: list[Table]) -> NDArray[Any] | 
                 "expected as many in every source"
             )
         if sp.issparse(table.points) != sp.issparse(first):
-            raise InvalidPoints(
-                f"{source} and {sources[0]} are not both sparse; convert one, or ingest them apart"
-            )
+            raise InvalidPoints(f"{source} and {sources[0]} are not both sparse; convert one, or ingest them apart")
     if len(tables) == 1:
         return first
     stack = [table.points for table in tables]
@@ -113,17 +109,10 @@ def _stacked_labels(sources: list[Path], tables: list[Table]) -> NDArray[Any] | 
         return None
     if len(found) < len(tables):
         without = next(source for source, table in zip(sources, tables, strict=True) if table.labels is None)
-        raise InvalidConstraints(
-            f"{without} has no labels, but others have; give all of them with --labels FILE"
-        )
-    stored = [
-        storable_labels(labels, table.points.shape[0]).array
-        for labels, table in zip(found, tables, strict=True)
-    ]
+        raise InvalidConstraints(f"{without} has no labels, but others have; give all of them with --labels FILE")
+    stored = [storable_labels(labels, table.points.shape[0]).array for labels, table in zip(found, tables, strict=True)]
     if len({labels.dtype.kind == "U" for labels in stored}) > 1:
-        raise InvalidConstraints(
-            "labels are text in one source and numbers in another; expected the same in all"
-        )
+        raise InvalidConstraints("labels are text in one source and numbers in another; expected the same in all")
     return np.concatenate(stored) if len(stored) > 1 else stored[0]
 
 

@@ -40,10 +40,6 @@ class SparseRows:
         """The same rows as a SciPy matrix, which shares the memory."""
         return sp.csr_matrix((self.values, self.columns, self.starts), shape=(len(self), self.n_features))
 
-    def chosen(self, keep: NDArray[np.integer[Any]], scratch: Scratch) -> "SparseRows":
-        """Only the rows ``keep``."""
-        return SparsePoints(self.values, self.columns, self.starts, self.n_features).rows(keep, scratch)
-
 
 Rows = Floats | SparseRows
 
@@ -68,6 +64,10 @@ class Points(ABC):
     def scaled(self, scale: NDArray[np.floating[Any]]) -> "Points":
         """The same points with each feature divided by its scale, at the time a row is gathered."""
 
+    def chosen(self, indices: Indices) -> "Points":
+        """Only these points, in this order; nothing is copied."""
+        return ChosenPoints(self, indices)
+
     @property
     @abstractmethod
     def is_sparse(self) -> bool: ...
@@ -90,8 +90,9 @@ class Points(ABC):
         """Raise if a point (of those given) has NaN or infinity in it, and name it."""
         for place, block in self.blocks(indices):
             values = block.values if isinstance(block, SparseRows) else block
-            if np.isfinite(values.sum()) or np.isfinite(values).all():
-                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                if np.isfinite(values.sum()) or np.isfinite(values).all():
+                    continue
             if isinstance(block, SparseRows):
                 entry = int(np.flatnonzero(~np.isfinite(values))[0])
                 row, feature = (
@@ -114,8 +115,7 @@ class DensePoints(Points):
     def __init__(self, stored: NDArray[Any], inverse_scale: Floats = _UNSCALED) -> None:
         self.n_features = stored.shape[1]
         self._stored, self._inverse_scale = stored, inverse_scale
-        # Compiled loops know the types a CPU knows: a half float, or another byte order, goes through NumPy.
-        self._compiled = stored.dtype.isnative and stored.dtype != np.float16
+        self._compiled = _compiles(stored.dtype)
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -129,7 +129,8 @@ class DensePoints(Points):
         if self._compiled:
             gather.dense_rows(self._stored, indices, self._inverse_scale, out)
         else:
-            out[:] = self._stored[indices]
+            with np.errstate(over="ignore"):  # check_finite names what float32 cannot hold
+                out[:] = self._stored[indices]
             self._scale(out)
         return out
 
@@ -138,8 +139,9 @@ class DensePoints(Points):
         if self._compiled:
             gather.dense_differences(self._stored, left, right, self._inverse_scale, out)
         else:
-            out[:] = self._stored[left]
-            out -= self._stored[right]
+            with np.errstate(over="ignore", invalid="ignore"):
+                out[:] = self._stored[left]
+                out -= self._stored[right]
             self._scale(out)
         return out
 
@@ -194,6 +196,34 @@ class SparsePoints(Points):
         return SparseRows(values, out_columns, starts, self.n_features)
 
 
+class ChosenPoints(Points):
+    """Some of other points, as points of their own."""
+
+    def __init__(self, base: Points, indices: Indices) -> None:
+        self.n_features = base.n_features
+        self._base, self._indices = base, np.asarray(indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @property
+    def is_sparse(self) -> bool:
+        return self._base.is_sparse
+
+    @property
+    def stored_per_point(self) -> float:
+        return self._base.stored_per_point
+
+    def rows(self, indices: Indices, scratch: Scratch | None = None) -> Rows:
+        return self._base.rows(self._indices[indices], scratch)
+
+    def differences(self, left: Indices, right: Indices, scratch: Scratch | None = None) -> Rows:
+        return self._base.differences(self._indices[left], self._indices[right], scratch)
+
+    def scaled(self, scale: NDArray[np.floating[Any]]) -> "Points":
+        return ChosenPoints(self._base.scaled(scale), self._indices)
+
+
 def as_points(X: Any) -> Points:
     """Row access to what a user has: an array, a memory-mapped .npy, a SciPy sparse matrix, or points already.
 
@@ -204,12 +234,21 @@ def as_points(X: Any) -> Points:
         return X
     if sp.issparse(X):
         matrix = sp.csr_matrix(X)
-        matrix.sum_duplicates()
         _check_shape(matrix.shape, matrix.dtype)
+        if not _compiles(matrix.dtype):
+            matrix = matrix.astype(np.float32)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()  # what was given stays as it is
+            matrix.sum_duplicates()
         return SparsePoints(_plain(matrix.data), matrix.indices, matrix.indptr, matrix.shape[1])
     array = X if isinstance(X, np.ndarray) else np.asarray(X)
     _check_shape(array.shape, array.dtype)
     return DensePoints(_plain(array))
+
+
+def _compiles(dtype: np.dtype[Any]) -> bool:
+    """Whether compiled loops know the type: not a half or a long float, nor another byte order."""
+    return dtype.isnative and dtype != np.float16 and dtype.itemsize <= 8
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:

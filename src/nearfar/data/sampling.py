@@ -144,7 +144,8 @@ class BlockSampler:
     ) -> None:
         self.n_shards, self._seed, self._draws = n_shards, seed, draws
         self._size = min(block_size, draws.n_blockable)
-        self._per_class = per_class or max(_EVENLY, -(-self._size // draws.n_classes))
+        evenly = max(_EVENLY, -(-self._size // draws.n_classes))
+        self._per_class = min(per_class or evenly, -(-self._size // 2))  # a block of one class has no dissimilar pair
         self.steps_per_epoch = -(-draws.n_points // self._size)
 
     def batch(self, shard: int, clock: int) -> Block:

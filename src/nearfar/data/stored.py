@@ -76,9 +76,7 @@ def storable_labels(labels: NDArray[Any], n_points: int) -> Stored:
     if array.shape == (n_points, 1):
         array = array[:, 0]
     if array.ndim != 1:
-        raise InvalidConstraints(
-            f"labels have shape {array.shape}; expected one label a point: ({n_points},)"
-        )
+        raise InvalidConstraints(f"labels have shape {array.shape}; expected one label a point: ({n_points},)")
     if len(array) != n_points:
         raise InvalidConstraints(
             f"there are {len(array)} labels for {n_points} points; expected one a point"
@@ -93,9 +91,7 @@ def storable_labels(labels: NDArray[Any], n_points: int) -> Stored:
         array = array.astype(np.uint8)
     elif kind == "f":
         if not (np.isfinite(array).all() and (array % 1 == 0).all()):
-            raise InvalidConstraints(
-                "labels hold NaN or fractions; expected a class a point: whole numbers or text"
-            )
+            raise InvalidConstraints("labels hold NaN or fractions; expected a class a point: whole numbers or text")
         array = array.astype(np.int64)
     elif kind not in "iuU":
         raise InvalidConstraints(f"labels have type {array.dtype}; expected whole numbers or text")
@@ -121,9 +117,7 @@ def _sound(matrix: sp.csr_matrix) -> sp.csr_matrix:
     except ValueError as error:
         raise InvalidPoints(f"the sparse points are no sound CSR matrix: {error}") from error
     if matrix.shape[1] > _MOST_FEATURES:
-        raise InvalidPoints(
-            f"points have {matrix.shape[1]} features; expected at most {_MOST_FEATURES}: hash them"
-        )
+        raise InvalidPoints(f"points have {matrix.shape[1]} features; expected at most {_MOST_FEATURES}: hash them")
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()

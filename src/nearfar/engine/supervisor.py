@@ -17,9 +17,12 @@ from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
 from nearfar.parameter_server.messages import Applied
 from nearfar.parameter_server.progress import Progress, Report
 from nearfar.parameter_server.server import Server
+from nearfar.parameter_server.update_rule import Schedule
 
 _BETTER_BY = 1e-3
 """The share by which the held-out objective has to fall to count as better."""
+_DROPS = 2
+"""How often a plateau makes the steps smaller before it ends the training."""
 _WRITING_SHARE = 20
 """A checkpoint that takes long to write is followed by a pause this many times as long."""
 
@@ -31,6 +34,7 @@ class Watch:
     judge: Judge | None
     report_every: int
     patience: int | None
+    schedule: Schedule
     checkpoints: Checkpoints | None
     checkpoint_every: float
     on_report: list[Callable[[Report], None]] = field(default_factory=list)
@@ -82,10 +86,18 @@ class LocalSupervisor:
             return True
         if self._budget.used(self._server.version) >= 1 and self._budget.seconds is not None:
             return True
-        if self._watch.patience is not None and self._reports_since_best >= self._watch.patience:
-            self.ended = f"no better held-out objective in {self._watch.patience} reports"
-            return True
-        return False
+        return self._has_lost_patience()
+
+    def _has_lost_patience(self) -> bool:
+        """Without a better objective for so long, training ends, or goes on in smaller steps where the schedule has any."""
+        if self._watch.patience is None or self._reports_since_best < self._watch.patience:
+            return False
+        if self._watch.schedule.name == "plateau" and self._watch.schedule.drops < _DROPS:
+            self._watch.schedule.drops += 1
+            self._reports_since_best = 0
+            return False
+        self.ended = f"the held-out objective was no better in {self._watch.patience} reports"
+        return True
 
     def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
         message = f"worker {worker} failed ({type(error).__name__}: {error})"
@@ -118,6 +130,7 @@ class LocalSupervisor:
             "best_objective": self._best_objective,
             "reports_since_best": self._reports_since_best,
             "next_report": self._next_report,
+            "drops": self._watch.schedule.drops,
         }
         self._watch.checkpoints.save(Checkpoint(self._server.version, arrays, values))
         took = self._budget.elapsed - began
@@ -136,6 +149,7 @@ class LocalSupervisor:
         self._best_objective = values["best_objective"]
         self._reports_since_best = values["reports_since_best"]
         self._next_report = values["next_report"]
+        self._watch.schedule.drops = values["drops"]
         self._budget.seconds_before = values["seconds"]
         self._next_checkpoint = values["seconds"] + self._watch.checkpoint_every
         self.progress.restore(values["progress"], values["seconds"])
@@ -144,7 +158,7 @@ class LocalSupervisor:
         step = self._server.version
         self._next_report = (step // self._watch.report_every + 1) * self._watch.report_every
         judgement = self._watch.judge(self._server.Lt) if self._watch.judge else None
-        report = self.progress.report(step, self._budget.elapsed, judgement)
+        report = self.progress.report(step, self._budget.elapsed, self._budget.used(step), judgement)
         self.history.append(report)
         self._compare(report)
         for tell in self._watch.on_report:

@@ -1,6 +1,7 @@
 """What is nearest? Exact neighbours, and how often they are of the right class."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,17 @@ def neighbours(
     return indices, np.sqrt(nearest, out=nearest)
 
 
-def neighbour_error(
+@dataclass(frozen=True)
+class Retrieval:
+    """How often the neighbours of a query are of its class."""
+
+    error: float
+    """The share of queries whose nearest references vote for a wrong class."""
+    recall: dict[int, float]
+    """For each k, the share of queries with at least one point of their class among the k nearest references."""
+
+
+def judge_neighbours(
     metric: Distance,
     references: Any,
     reference_labels: ArrayLike,
@@ -67,12 +78,13 @@ def neighbour_error(
     query_labels: ArrayLike,
     *,
     k: int = 3,
+    ks: Sequence[int] = (1, 5, 10),
     leave_one_out: bool = False,
-) -> float:
-    """The share of queries whose k nearest references vote for a wrong class.
+) -> Retrieval:
+    """Judge a metric by the nearest references of each query.
 
-    The class with most votes wins; of classes with equally many votes, the one whose point is nearest. A
-    query whose class no reference has is always an error.
+    In the vote, the class with most votes wins; of classes with equally many, the one whose point is nearest. A query
+    whose class no reference has is always an error, and always missed.
 
     Parameters
     ----------
@@ -81,38 +93,25 @@ def neighbour_error(
     reference_labels, query_labels : arrays of shape (m,) and (n,)
     k : int
         How many neighbours vote.
+    ks : sequence of int
+        For which numbers of neighbours to give the recall; those beyond the number of references are left out.
     leave_one_out : bool
-        The queries are the references themselves: a point has no vote on itself.
-    """
-    truth, found = _classes_found(
-        metric, references, reference_labels, queries, query_labels, k=k, leave_one_out=leave_one_out
-    )
-    votes = np.column_stack([(found == found[:, [i]]).sum(axis=1) for i in range(k)])
-    winner = np.argmax(votes, axis=1)  # the first, so the nearest, of those with most votes
-    return float(np.mean(found[np.arange(len(found)), winner] != truth))
-
-
-def recall_at(
-    metric: Distance,
-    references: Any,
-    reference_labels: ArrayLike,
-    queries: Any,
-    query_labels: ArrayLike,
-    *,
-    ks: Sequence[int] = (1, 5, 10),
-    leave_one_out: bool = False,
-) -> dict[int, float]:
-    """For each k, the share of queries with at least one point of their class among the k nearest references.
-
-    Parameters as in :func:`neighbour_error`. A query whose class no (other) reference has counts as missed.
+        The queries are the references themselves: a point is not its own neighbour.
     """
     if not len(ks) or min(ks) < 1:
         raise InvalidSettings(f"ks is {tuple(ks)}; expected one or more numbers of neighbours, each 1 or more")
+    most = len(np.asarray(reference_labels)) - leave_one_out
+    possible = [each for each in ks if each <= most]
     truth, found = _classes_found(
-        metric, references, reference_labels, queries, query_labels, k=max(ks), leave_one_out=leave_one_out
+        metric, references, reference_labels, queries, query_labels, k=max(k, *possible, 1), leave_one_out=leave_one_out
     )
+    votes = np.column_stack([(found[:, :k] == found[:, [i]]).sum(axis=1) for i in range(k)])
+    winner = np.argmax(votes, axis=1)  # the first, so the nearest, of those with most votes
     hits = found == truth[:, np.newaxis]
-    return {k: float(np.mean(hits[:, :k].any(axis=1))) for k in ks}
+    return Retrieval(
+        error=float(np.mean(found[np.arange(len(found)), winner] != truth)),
+        recall={each: float(np.mean(hits[:, :each].any(axis=1))) for each in possible},
+    )
 
 
 def _classes_found(

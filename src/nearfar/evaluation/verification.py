@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nearfar.data.constraints import Pairs
 from nearfar.errors import InvalidConstraints
 from nearfar.model.distance import Distance
-from nearfar.objective.ranking import Distances, average_precision, cumulative_counts, roc_auc
+from nearfar.objective.ranking import Distances, average_precision, best_threshold, cumulative_counts, roc_auc
 
 Curve = NDArray[np.float64]
 
@@ -84,21 +84,6 @@ def roc(near: Distances, far: Distances) -> tuple[Curve, Curve, Distances]:
         np.concatenate((start, nears / len(near))),
         np.concatenate((np.full(1, -np.inf, thresholds.dtype), thresholds)),
     )
-
-
-def best_threshold(near: Distances, far: Distances) -> float:
-    """The threshold with the best balanced accuracy; a pair at or below it counts as similar.
-
-    It lies midway between two distances that occur; of several equally good ones the smallest is taken.
-    """
-    thresholds, nears, fars = _counts(near, far)
-    best = int(np.argmax(nears / len(near) - fars / len(far)))
-    low = float(thresholds[best])
-    if best + 1 == len(thresholds):
-        return low
-    high = float(thresholds[best + 1])
-    middle = low + (high - low) / 2
-    return middle if middle < high else low
 
 
 def _equal_error_rate(near: Distances, far: Distances) -> float:

@@ -140,7 +140,7 @@ class Metric(Distance):
         if self.threshold is None:
             raise InvalidSettings(
                 "this metric has no threshold; find one on known pairs with best_threshold of "
-                "nearfar.evaluation.verification, and set it with metric.with_threshold(...)"
+                "nearfar.objective.ranking, and set it with metric.with_threshold(...)"
             )
         return self.distance(A, B) <= np.float64(self.threshold)
 

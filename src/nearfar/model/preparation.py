@@ -1,5 +1,6 @@
 """From points, constraints and settings to a job: every default that depends on the data is decided here."""
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from nearfar.data.from_labels import LabelDraws
 from nearfar.data.held_out import HeldOut, Split, draw_held_out, split_points
 from nearfar.data.points import Floats, Points, as_points
 from nearfar.data.sampling import (
+    Batch,
     Block,
     BlockSampler,
     ComparisonSampler,
@@ -25,8 +27,8 @@ from nearfar.data.sampling import (
 from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.objective.fast_gradient import Gradient, GradientKernel
 from nearfar.objective.judging import Judge
-from nearfar.objective.losses import BlockLoss, ComparisonLoss, Loss, PairLoss, make_loss
-from nearfar.objective.starting_point import feature_scale, rescaled, starting_L
+from nearfar.objective.losses import BlockLoss, ComparisonLoss, Hinge, Loss, PairLoss, make_loss
+from nearfar.objective.starting_point import feature_scale, mean_squared_difference, rescale, starting_L
 from nearfar.settings import TrainingSettings
 
 _SHARDS_A_WORKER = 4
@@ -46,6 +48,7 @@ class Prepared:
     held_out: HeldOut | None
     Lt: Floats
     step_size: float
+    flops_a_step: float
     report_every: int
 
     @property
@@ -76,8 +79,11 @@ def prepare(
     first = sampler.batch(0, 0)
     Lt = starting_L(settings.start if start is None else start, points, rank, scale, settings.seed)
     if start is None:
-        rescaled(Lt, points, first, starting_distance(loss))
+        rescale(Lt, points, first, starting_distance(loss))
+    typical_entry = math.sqrt(starting_distance(loss) / (rank * mean_squared_difference(points, first)))
     judge = Judge(points, held_out, loss) if held_out else None
+    flops_a_step = _flops_a_step(first, points.stored_per_point, rank)
+    judging = judge.flops(rank) if judge else 0.0
     return Prepared(
         points=points,
         scale=scale,
@@ -86,16 +92,19 @@ def prepare(
         judge=judge,
         held_out=held_out,
         Lt=Lt,
-        step_size=settings.step_size or _step_size(settings.update_rule, Lt, points, loss, sampler),
-        report_every=settings.report_every or _report_every(judge, points, sampler, rank),
+        step_size=settings.step_size or _step_size(settings.update_rule, typical_entry, Lt, points, loss, first),
+        flops_a_step=flops_a_step,
+        report_every=settings.report_every or cost.steps_between_reports(judging, flops_a_step),
     )
 
 
 def starting_distance(loss: Loss) -> float:
-    """The mean squared distance of far pairs to start from."""
+    """The mean squared distance of far pairs to start from. Found by trial on five data sets; see docs/defaults.md."""
     if isinstance(loss, BlockLoss):
         return 10.0
-    return loss.margin
+    if isinstance(loss, ComparisonLoss):
+        return 2.0 * loss.margin
+    return 0.5 * loss.margin if isinstance(loss, Hinge) else loss.margin
 
 
 def _rank(rank: int | None, n_features: int) -> int:
@@ -129,7 +138,8 @@ def _sampler_and_held_out(
         draws = LabelDraws(constraints, split.training if split else None)
         if isinstance(loss, ComparisonLoss):
             return LabelTripletSampler(draws, settings.batch_size, n_shards, seed), held_out
-        return BlockSampler(draws, settings.block_size, settings.per_class, n_shards, seed), held_out
+        size = settings.block_size or (2000 if isinstance(loss, BlockLoss) else 1000)
+        return BlockSampler(draws, size, settings.per_class, n_shards, seed), held_out
     return _stored_sampler(constraints, split, held_out, settings, n_shards, n_points)
 
 
@@ -159,28 +169,26 @@ def _stored_sampler(
     return comparisons, held_out or (HeldOut.of_pairs(comparisons.held_out()) if n_held_out else None)
 
 
-def _step_size(rule: str, Lt: Floats, points: Points, loss: Loss, sampler: Sampler) -> float:
-    """A step size without a unit: a share of the size of L's entries.
+def _step_size(
+    rule: str, typical_entry: float, Lt: Floats, points: Points, loss: Loss, batch: Batch | Block
+) -> float:
+    """A step size without a unit: a share of the typical entry of a random starting L.
 
     An adaptive rule's step is about as long as its step size, whatever the gradient; for the others the size of the first
     gradient has to be divided out.
     """
-    size = float(np.sqrt(np.mean(np.square(Lt), dtype=np.float64)))
+    share = 0.05 if isinstance(loss, BlockLoss) else 0.1
     if rule in ("adam", "adagrad"):
-        return 0.03 * size
+        return share * typical_entry
     kernel, gradient = GradientKernel(points, loss, Lt.shape[1]), Gradient.empty()
-    batch = sampler.batch(0, 0)
     kernel.gradient(Lt, batch, kernel.rows_of(batch), gradient)
-    gradient_size = float(np.sqrt(np.mean(np.square(gradient.values), dtype=np.float64)))
-    share = 0.03 if rule == "sgd" else 0.003
-    return share * size / gradient_size if gradient_size > 0 else share * size
+    size = float(np.sqrt(np.mean(np.square(gradient.values), dtype=np.float64)))
+    if rule == "momentum":
+        share /= 10  # a velocity adds up ten gradients
+    return share * typical_entry / size if size > 0 else share * typical_entry
 
 
-def _report_every(judge: Judge | None, points: Points, sampler: Sampler, rank: int) -> int:
-    batch = sampler.batch(0, 0)
-    stored = points.stored_per_point
+def _flops_a_step(batch: Batch | Block, stored: float, rank: int) -> float:
     if isinstance(batch, Block):
-        flops = cost.block_flops(len(batch.indices), stored, rank)
-    else:
-        flops = cost.step_flops(batch.n_pairs, stored, rank)
-    return cost.steps_between_reports(judge.flops(rank) if judge else 0.0, flops)
+        return cost.block_flops(len(batch.indices), stored, rank)
+    return cost.step_flops(batch.n_pairs, stored, rank)

@@ -35,10 +35,14 @@ class RunFolder:
     def checkpoints(self, keep: int) -> Checkpoints:
         return Checkpoints(self.path / "checkpoints", keep)
 
-    def create(self, settings: TrainingSettings, source: dict[str, str]) -> None:
-        """Make the folder; ``source`` says what it learns from."""
+    def check_new(self) -> None:
+        """Raise if there is something at this place already."""
         if self.path.exists():
             raise InvalidRun(f"{self.path} exists already; choose another folder, or go on with it by --resume")
+
+    def create(self, settings: TrainingSettings, source: dict[str, str]) -> None:
+        """Make the folder; ``source`` says what it learns from."""
+        self.check_new()
         make_folder(self.path)
         self._describe(settings, source)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from nearfar import cost
 from nearfar.data.constraints import Constraints, Labels
 from nearfar.data.points import Floats, as_points
 from nearfar.engine.budget import Budget
@@ -35,7 +36,7 @@ from nearfar.parameter_server.update_rule import Schedule, UpdateRule
 from nearfar.parameter_server.worker import Shard
 from nearfar.settings import EngineName, TrainingSettings, slack
 
-_DEFAULT_PATIENCE = 10
+_DEFAULT_PATIENCE = 4
 _ENGINES: dict[str, type[Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine}
 _IN_FLIGHT_BYTES = 512 << 20
 _CENTRE_POINTS = 20_000
@@ -98,10 +99,12 @@ def train(
     if engine is not None:
         settings = replace(settings, engine=engine)
     if not hasattr(constraints, "check"):
-        constraints = Labels(constraints)  # type: ignore[arg-type]
+        constraints = Labels(constraints)
     known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
-    prepared = prepare(points, constraints, settings, labels=known, loss=loss, start=start)  # type: ignore[arg-type]
     folder = None if run is None else RunFolder(Path(run))
+    if folder and not resume:
+        folder.check_new()
+    prepared = prepare(points, constraints, settings, labels=known, loss=loss, start=start)  # type: ignore[arg-type]
     if folder:
         (folder.resume if resume else folder.create)(settings, source or {})
     elif resume:
@@ -136,6 +139,7 @@ class _Training:
             watch = Watch(
                 judge=prepared.judge,
                 report_every=prepared.report_every,
+                schedule=self._schedule,
                 patience=settings.patience or (None if settings.has_budget else _DEFAULT_PATIENCE),
                 checkpoints=self._folder.checkpoints(settings.keep_checkpoints) if self._folder else None,
                 checkpoint_every=settings.checkpoint_every,
@@ -184,8 +188,9 @@ class _Training:
             shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
         )
         engine = _ENGINES[settings.chosen_engine]()
-        # Concurrent products would wait for each other in a multi-threaded BLAS; alone, a product may use all cores.
-        limit = threadpool_limits(1) if settings.chosen_engine == "threads" else contextlib.nullcontext()
+        # Concurrent products would wait for each other in a multi-threaded BLAS; a large one alone may use all cores.
+        alone = settings.chosen_engine == "serial" and cost.worth_all_cores(prepared.flops_a_step)
+        limit = contextlib.nullcontext() if alone else threadpool_limits(1)
         self._budget.begin(self._server.version)
         try:
             with limit:
@@ -231,7 +236,7 @@ def _seconds(settings: TrainingSettings) -> float | None:
 def _schedule(settings: TrainingSettings) -> str:
     if settings.schedule != "auto":
         return settings.schedule
-    return "cosine" if settings.has_budget else "inverse-root"
+    return "cosine" if settings.has_budget else "plateau"
 
 
 def _centre(X: Any, seed: int) -> NDArray[np.float64]:

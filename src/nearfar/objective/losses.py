@@ -51,7 +51,7 @@ class Hinge(PairLoss):
 class Logistic(PairLoss):
     """log(1 + exp(s - c)) for similar pairs, log(1 + exp(c - s)) for dissimilar ones."""
 
-    margin: float = 10.0
+    margin: float = 5.0
 
     def similar(self, s: Floats) -> ValuesAndSlopes:
         return _softplus_and_slope(s - s.dtype.type(self.margin))
@@ -86,10 +86,10 @@ class BlockLoss(ABC):
     """A loss of all squared distances among the points of a block."""
 
     @abstractmethod
-    def block(self, s: Floats, same: NDArray[np.bool_]) -> tuple[float, Floats]:
+    def block(self, s: Floats, layout: "BlockLayout") -> tuple[float, Floats]:
         """The value, and the slope in every entry of the square matrix ``s``.
 
-        ``same`` is True where two different points are of one class; every point has such a partner. The slopes on the
+        ``layout`` says which entries belong to one class; every point has a partner of its own class. The slopes on the
         diagonal are ignored. ``s`` may be overwritten.
         """
 
@@ -98,21 +98,27 @@ class BlockLoss(ABC):
 class Neighbour(BlockLoss):
     """Neighbourhood components: the mean of -log of the share of softmax(-s) that falls on the anchor's own class."""
 
-    def block(self, s: Floats, same: NDArray[np.bool_]) -> tuple[float, Floats]:
+    def block(self, s: Floats, layout: "BlockLayout") -> tuple[float, Floats]:
         np.fill_diagonal(s, np.inf)
-        nearest_of_class = np.where(same, s, np.inf).min(axis=1, keepdims=True)
+        # An anchor's own class and all other points each have their own exponent, so that neither share vanishes,
+        # however far the points are.
+        own_shares, own_logs = [], []
+        for run in layout.runs:
+            own = s[run, run]
+            nearest_own = own.min(axis=1, keepdims=True)
+            own = np.exp(nearest_own - own)
+            total = own.sum(axis=1, keepdims=True)
+            own_shares.append(own / total)
+            own_logs.append(np.log(total) - nearest_own)
         nearest = s.min(axis=1, keepdims=True)
-        # Own class and all others each have their own exponent, so neither share vanishes, however far the points are.
-        own = np.exp(np.where(same, nearest_of_class - s, -np.inf))
-        own_sum = own.sum(axis=1, keepdims=True)
-        share = np.exp(nearest - s, out=s)
-        share_sum = share.sum(axis=1, keepdims=True)
-        values = nearest_of_class - np.log(own_sum) - nearest + np.log(share_sum)
-        own /= own_sum
-        share /= share_sum
-        own -= share
-        own /= s.dtype.type(len(s))
-        return float(values.mean()), own
+        np.subtract(nearest, s, out=s)
+        slopes = np.exp(s, out=s)
+        total = slopes.sum(axis=1, keepdims=True)
+        values = np.log(total) - nearest - np.concatenate(own_logs)
+        slopes /= -len(s) * total
+        for run, own in zip(layout.runs, own_shares, strict=True):
+            slopes[run, run] += own / s.dtype.type(len(s))
+        return float(values.mean()), slopes
 
 
 Loss = PairLoss | ComparisonLoss | BlockLoss
@@ -142,7 +148,7 @@ def block_value_and_slopes(
     """
     layout = block_layout(sizes)
     if isinstance(loss, BlockLoss):
-        return loss.block(s, layout.same)
+        return loss.block(s, layout)
     flat = s.reshape(-1)
     value, near_slopes, far_slopes = value_and_slopes(loss, flat[layout.similar], flat[layout.dissimilar])
     slopes = np.zeros_like(s)
@@ -155,7 +161,8 @@ def block_value_and_slopes(
 class BlockLayout:
     """Where the pairs of a block stand in its matrix of distances."""
 
-    same: NDArray[np.bool_]
+    runs: tuple[slice, ...]
+    """The points of each class."""
     similar: NDArray[np.intp]
     """Flat positions of the pairs i < j of one class."""
     dissimilar: NDArray[np.intp]
@@ -166,11 +173,11 @@ class BlockLayout:
 def block_layout(sizes: tuple[int, ...]) -> BlockLayout:
     """The layout of a block with these class sizes; most blocks of a run have the same one."""
     codes = np.repeat(np.arange(len(sizes)), sizes)
-    same = codes[:, None] == codes[None, :]
-    upper = np.triu(np.ones_like(same), 1)
-    similar, dissimilar = np.flatnonzero(same & upper), np.flatnonzero(~same & upper)
-    np.fill_diagonal(same, False)
-    return BlockLayout(same, similar, dissimilar)
+    rows, columns = np.triu_indices(len(codes), 1)
+    positions, same = rows * len(codes) + columns, codes[rows] == codes[columns]
+    ends = np.cumsum(sizes).tolist()
+    runs = tuple(slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
+    return BlockLayout(runs, positions[same], positions[~same])
 
 
 def make_loss(name: str, margin: float | None, weight: float) -> Loss:

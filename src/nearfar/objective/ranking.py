@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import InvalidInput
+from nearfar.errors import InvalidConstraints, InvalidInput
 
 Distances = NDArray[np.floating[Any]]
 Counts = NDArray[np.int64]
@@ -68,6 +68,9 @@ def best_threshold(near: Distances, far: Distances) -> float:
 
     It lies midway between two distances that occur; of several equally good ones the smallest is taken.
     """
+    for kind, distances in (("similar", near), ("dissimilar", far)):
+        if not len(distances):
+            raise InvalidConstraints(f"there are no {kind} pairs; a threshold takes at least one pair of either kind")
     thresholds, nears, fars = cumulative_counts(near, far)
     best = int(np.argmax(nears / len(near) - fars / len(far)))
     low = float(thresholds[best])

@@ -15,39 +15,47 @@ from nearfar.data.sampling import Batch, Block
 from nearfar.errors import InvalidSettings
 from nearfar.objective.fast_gradient import squared_distances
 
-_SAMPLED_PAIRS = 4000
+_SAMPLED_PAIRS = 16_000
 _PAIRS_AT_ONCE = 250
-_SHRINK = 5.0
-"""How many differences of typical size each feature is credited with before any is seen."""
+_SHRINK = 10.0
+"""How many differences of median size each feature is credited with before any is seen."""
+_LEFT_ALONE = np.log(2.0)
+"""Scales within this factor of the median are taken for equal: among like features the differences say something."""
 _PCA_POINTS = 5000
 
 
 def feature_scale(points: Points, seed: int) -> NDArray[np.float64]:
-    """For each feature the root mean square of its differences between points that differ in it.
+    """For each feature the typical size of a difference between points that differ in it.
 
-    Taken over sampled pairs of points. Unlike a standard deviation it does not call a feature small for being mostly zero
-    (a pixel at the border, a rare word), and unlike a maximum it does not call it large for an offset. Features seldom seen
-    to differ are drawn towards the median of all.
+    That is the root mean square of its non-zero differences over sampled pairs of points. Unlike a standard deviation it
+    does not call a feature small for being mostly zero (a pixel at the border, a rare word), and unlike a maximum it does
+    not call it large for an offset. Features seldom seen to differ are drawn towards the median of all, and what lies
+    within a factor of two of the median counts as the median: equalising like features (words by their weight) only
+    loses what their size says.
     """
     rng = np.random.default_rng([seed, 2])
     total, count = np.zeros(points.n_features), np.zeros(points.n_features)
     for _ in range(0, _SAMPLED_PAIRS, _PAIRS_AT_ONCE):
         left, right = rng.integers(len(points), size=(2, _PAIRS_AT_ONCE))
-        rows = points.differences(left, right)
-        if isinstance(rows, SparseRows):
-            total += np.bincount(rows.columns, np.square(rows.values, dtype=np.float64), points.n_features)
-            count += np.bincount(rows.columns, minlength=points.n_features)
+        a, b = points.rows(left), points.rows(right)
+        if isinstance(a, SparseRows) and isinstance(b, SparseRows):
+            # Not points.differences, which lists a feature that both points have twice.
+            sparse = a.to_scipy() - b.to_scipy()
+            total += np.bincount(sparse.indices, np.square(sparse.data, dtype=np.float64), points.n_features)
+            count += np.bincount(sparse.indices, minlength=points.n_features)
         else:
+            rows = points.differences(left, right)
+            assert isinstance(rows, np.ndarray)
             total += np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
             count += np.count_nonzero(rows, axis=0)
     seen = (count > 0) & (total > 0)
     if not seen.any():
         return np.ones(points.n_features)
     typical = np.median(total[seen] / count[seen])
-    # The credit is in units of the feature itself where it was seen, of the median where it was not.
     own = np.where(seen, total / np.maximum(count, 1), typical)
-    weight = count / (count + _SHRINK)
-    return np.sqrt(own**weight * typical ** (1 - weight))
+    away = np.log(own / typical) / 2 * (count / (count + _SHRINK))
+    beyond = np.sign(away) * np.maximum(0, np.abs(away) - _LEFT_ALONE)
+    return np.asarray(np.sqrt(typical) * np.exp(beyond))
 
 
 def starting_L(
@@ -68,16 +76,25 @@ def starting_L(
     return Lt
 
 
-def rescaled(Lt: Floats, points: Points, batch: Batch | Block, target: float) -> Floats:
-    """The same L, in place, multiplied so that the mean squared distance of the batch's far pairs is ``target``."""
-    if isinstance(batch, Block):
-        far = np.column_stack((batch.indices, np.roll(batch.indices, len(batch.indices) // 2)))
-    else:
-        far = batch.far if len(batch.far) else batch.near
-    mean = float(squared_distances(Lt, points, far).mean(dtype=np.float64))
+def rescale(Lt: Floats, points: Points, batch: Batch | Block, target: float) -> None:
+    """Multiply L, in place, so that the mean squared distance of the batch's far pairs is ``target``."""
+    mean = float(squared_distances(Lt, points, _far_pairs(batch)).mean(dtype=np.float64))
     if mean > 0:
         Lt *= np.float32(np.sqrt(target / mean))
-    return Lt
+
+
+def mean_squared_difference(points: Points, batch: Batch | Block) -> float:
+    """The mean of ‖x - y‖² over the batch's far pairs."""
+    far = _far_pairs(batch)
+    rows = points.differences(far[:, 0], far[:, 1])
+    values = rows.values if isinstance(rows, SparseRows) else rows
+    return max(float(np.vdot(values, values)) / len(far), float(np.finfo(np.float32).tiny))
+
+
+def _far_pairs(batch: Batch | Block) -> NDArray[np.integer]:
+    if isinstance(batch, Block):
+        return np.column_stack((batch.indices, np.roll(batch.indices, len(batch.indices) // 2)))
+    return batch.far if len(batch.far) else batch.near
 
 
 def _given(start: NDArray[np.floating], d: int, rank: int, scale: NDArray[np.float64] | None) -> Floats:

@@ -69,8 +69,9 @@ class Clocks:
         if self.slack > 0:
             return pushes, []
         pushes.sort(key=lambda push: (push.clock, push.worker))
+        round_now = pushes[0].clock if pushes else 0
+        first = [push for push in pushes if push.clock == round_now]
         with self._changed:
-            taking_part = set(self._applied)
-        if not pushes or taking_part - {push.worker for push in pushes if push.clock == pushes[0].clock}:
-            return [], pushes
-        return [p for p in pushes if p.clock == pushes[0].clock], [p for p in pushes if p.clock > pushes[0].clock]
+            is_next = round_now <= min(self._applied.values(), default=round_now)
+            is_whole = self._applied.keys() <= {push.worker for push in first}
+        return (first, pushes[len(first) :]) if is_next and is_whole else ([], pushes)

@@ -25,6 +25,8 @@ class Report:
     queue_depth: float
     bytes: int
     workers: list[dict[str, Any]]
+    used: float
+    """The share of the budget that is used; 0 without one."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -73,7 +75,7 @@ class Progress:
             since.waiting += one.waiting
             since.steps[push.worker] = since.steps.get(push.worker, 0) + 1
 
-    def report(self, step: int, seconds: float, judgement: Judgement | None) -> Report:
+    def report(self, step: int, seconds: float, used: float, judgement: Judgement | None) -> Report:
         """Make a report, and begin counting for the next. Without a judgement the batches' own mean objective stands in."""
         since, self._since = self._since, _Since(seconds)
         count = max(1, since.pushes)
@@ -95,6 +97,7 @@ class Progress:
                 {"worker": worker, "steps": steps, "steps_per_second": round(since.steps.get(worker, 0) / elapsed, 2)}
                 for worker, steps in sorted(self._steps.items())
             ],
+            used=round(used, 4),
         )
 
     @property

@@ -105,17 +105,18 @@ class LocalStep:
             )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Schedule:
     """How the step size falls as training goes on.
 
     ``constant``; ``inverse-root``: ∝ 1/√(1 + step/settle); ``cosine``: from the full step size to a hundredth of it as the
-    budget is used up.
+    budget is used up; ``plateau``: to a quarter at every drop, which who watches the objective decides.
     """
 
     name: str
     step_size: float
-    settle: int = 1000
+    settle: int = 100
+    drops: int = 0
 
     def at(self, step: int, used: float) -> float:
         """The step size at a step, when this share of the budget is used."""
@@ -123,4 +124,6 @@ class Schedule:
             return self.step_size * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, used))))
         if self.name == "inverse-root":
             return self.step_size / math.sqrt(1 + step / self.settle)
+        if self.name == "plateau":
+            return float(self.step_size / 4**self.drops)
         return self.step_size

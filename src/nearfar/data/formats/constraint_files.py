@@ -49,8 +49,7 @@ def _read_rows(path: Path, columns: dict[int, str]) -> NDArray[Any]:
         rows = read_npy(path)
         if rows.ndim != 2 or rows.shape[1] not in columns or rows.dtype.kind not in "iuf":
             raise InvalidFile(
-                f"{path} has shape {rows.shape} and type {rows.dtype}; "
-                f"expected whole numbers, {_described(columns)}"
+                f"{path} has shape {rows.shape} and type {rows.dtype}; expected whole numbers, {_described(columns)}"
             )
         return rows
     if suffix not in _TEXT_SUFFIXES:
@@ -101,13 +100,9 @@ def _parsed_by_line(path: Path, columns: dict[int, str]) -> NDArray[np.int64]:
             raise InvalidFile(f"{path}:{number}: {len(fields)} columns; expected {_described(columns)}")
         if None in numbers:
             wrong = fields[numbers.index(None)]
-            raise InvalidFile(
-                f"{path}:{number}: {wrong!r} is not a whole number; expected {_described(columns)}"
-            )
+            raise InvalidFile(f"{path}:{number}: {wrong!r} is not a whole number; expected {_described(columns)}")
         if rows and len(fields) != len(rows[0]):
-            raise InvalidFile(
-                f"{path}:{number}: {len(fields)} columns, but {len(rows[0])} in the lines before"
-            )
+            raise InvalidFile(f"{path}:{number}: {len(fields)} columns, but {len(rows[0])} in the lines before")
         rows.append([whole for whole in numbers if whole is not None])
     return np.array(rows, np.int64)
 

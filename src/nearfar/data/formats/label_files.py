@@ -19,9 +19,7 @@ def read_labels(path: Path) -> NDArray[Any]:
     except FileNotFoundError as error:
         raise InvalidFile(f"{path} is missing") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(
-            f"{path} is not readable as text: {error}; expected .npy, or one label a line"
-        ) from error
+        raise InvalidFile(f"{path} is not readable as text: {error}; expected .npy, or one label a line") from error
     labels = [line.strip() for line in lines]
     if not labels or "" in labels:
         number = labels.index("") + 1 if labels else 1

@@ -60,9 +60,7 @@ def _chosen(
 ) -> str | None:
     """The name asked for, which must be there, or the first of the usual ones that is."""
     if key is not None and key not in archive:
-        raise InvalidFile(
-            f"{source} has no array {key!r}; it has {_listed(archive)}: choose one with {option}"
-        )
+        raise InvalidFile(f"{source} has no array {key!r}; it has {_listed(archive)}: choose one with {option}")
     return key if key is not None else next((name for name in usual if name in archive), None)
 
 
@@ -85,9 +83,7 @@ def _saved_by_scipy(source: Path) -> sp.csr_matrix:
             matrix.check_format(full_check=True)
         return _canonical(sp.csr_matrix(matrix))
     except (*_DAMAGED, NotImplementedError, TypeError) as error:
-        raise InvalidFile(
-            f"{source} is not a matrix that SciPy's save_npz wrote: {_reason(error)}"
-        ) from error
+        raise InvalidFile(f"{source} is not a matrix that SciPy's save_npz wrote: {_reason(error)}") from error
 
 
 def _csr(
@@ -97,9 +93,7 @@ def _csr(
         matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(int(size) for size in shape))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise InvalidPoints(
-            f"{source}: data, indices, indptr and shape are no CSR matrix: {_reason(error)}"
-        ) from error
+        raise InvalidPoints(f"{source}: data, indices, indptr and shape are no CSR matrix: {_reason(error)}") from error
     return _canonical(matrix)
 
 

@@ -17,9 +17,7 @@ def read(source: Path) -> Table:
     except (OSError, ValueError, OverflowError, IndexError, TypeError) as error:
         raise InvalidFile(_first_fault(source) or f"{source} is not svmlight text: {error}") from error
     if not points.shape[0]:
-        raise InvalidFile(
-            f"{source} holds no points; expected lines of the form: label index:value index:value ..."
-        )
+        raise InvalidFile(f"{source} holds no points; expected lines of the form: label index:value index:value ...")
     return Table(sp.csr_matrix(points), labels)
 
 
@@ -47,9 +45,7 @@ def _fault(words: list[str]) -> str | None:
         if index == "qid":
             continue
         if not (colon and index.isascii() and index.isdigit() and _is_number(value)):
-            return (
-                f"{entry!r} is not an entry; expected index:value with a whole index from 0 or 1 and a number"
-            )
+            return f"{entry!r} is not an entry; expected index:value with a whole index from 0 or 1 and a number"
         if int(index) <= before:
             return f"index {index} comes after {before}; expected ascending indices, each once"
         before = int(index)

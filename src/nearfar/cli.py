@@ -1,0 +1,232 @@
+"""The command line: parses, calls, prints."""
+
+import dataclasses
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from nearfar.data.constraints import Constraints, Labels
+from nearfar.data.dataset import Dataset, store_constraints
+from nearfar.data.from_labels import LabelDraws, draw_pairs, draw_triplets
+from nearfar.data.ingest import ingest as ingest_sources
+from nearfar.demo import run_demo
+from nearfar.display import TrainingDisplay, print_table
+from nearfar.errors import InvalidConstraints, InvalidInput, InvalidSettings, NearfarError
+from nearfar.evaluation.summary import Summary, summarise
+from nearfar.model.euclidean import Euclidean
+from nearfar.model.metric import Metric, load_metric
+from nearfar.model.run import RunFolder
+from nearfar.model.training import train as train_metric
+from nearfar.model.transforming import transform_to_file
+from nearfar.settings import TrainingSettings
+
+app = typer.Typer(
+    help="Learn a distance from examples of what is near and what is far.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder, made by nearfar ingest.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a metric.safetensors.")]
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each training setting, in place of its parameter ``settings``."""
+    hints = get_type_hints(TrainingSettings)
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[hints[field.name], typer.Option(help=field.metadata["help"].capitalize() + ".")],
+        )
+        for field in dataclasses.fields(TrainingSettings)
+    ]
+
+    def expanded(**given: Any) -> None:
+        settings = TrainingSettings(**{option.name: given.pop(option.name) for option in options})
+        command(**given, settings=settings)
+
+    expanded.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *options]
+    )
+    expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
+    return expanded
+
+
+@app.command()
+def demo() -> None:
+    """Learn a metric for scikit-learn's digits with two asynchronous workers, and show what it is worth."""
+    run_demo()
+
+
+@app.command()
+def ingest(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help=".npy, .npz or svmlight files.")],
+    out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
+    labels_key: Annotated[str | None, typer.Option(help="The array of labels in an .npz.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels, one a point: .npy, or text with one a line.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Pairs: i, j and 1 (similar) or -1 (dissimilar).")] = None,
+    similar: Annotated[Path | None, typer.Option(help="Similar pairs: i, j.")] = None,
+    dissimilar: Annotated[Path | None, typer.Option(help="Dissimilar pairs: i, j.")] = None,
+    triplets: Annotated[Path | None, typer.Option(help="Triplets: anchor, near, far.")] = None,
+) -> None:
+    """Read points, labels and constraints of any supported format into a dataset folder."""
+    dataset, remarks = ingest_sources(
+        sources, out, points_key=points_key, labels_key=labels_key, labels=labels, pairs=pairs, similar=similar,
+        dissimilar=dissimilar, triplets=triplets,
+    )  # fmt: skip
+    _note(remarks)
+    kind = "sparse" if dataset.points.is_sparse else "dense"
+    print(f"{out}: {len(dataset.points)} points of {dataset.points.n_features} features, {kind}")
+
+
+@app.command()
+def sample(
+    dataset: DatasetFolder,
+    similar: Annotated[int, typer.Option(min=0, help="Similar pairs to draw.")] = 0,
+    dissimilar: Annotated[int, typer.Option(min=0, help="Dissimilar pairs to draw.")] = 0,
+    triplets: Annotated[int, typer.Option(min=0, help="Triplets to draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+) -> None:
+    """Draw constraints from a dataset's labels, and store them with it."""
+    opened = Dataset.open(dataset)
+    if bool(triplets) == bool(similar or dissimilar):
+        raise InvalidSettings("say what to draw: --similar N --dissimilar N, or --triplets N")
+    draws = LabelDraws(_labels(opened))
+    drawn = draw_triplets(draws, triplets, seed) if triplets else draw_pairs(draws, similar, dissimilar, seed)
+    _note(store_constraints(dataset, drawn))
+    print(f"{dataset}: " + (f"{triplets} triplets" if triplets else f"{similar} similar, {dissimilar} dissimilar pairs"))
+
+
+@app.command()
+@with_settings
+def train(
+    dataset: DatasetFolder,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make, or to go on with.")],
+    from_labels: Annotated[bool, typer.Option("--from-labels", help="Learn from labels though constraints are stored.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    settings: TrainingSettings = TrainingSettings(),
+) -> None:
+    """Learn a metric. Stored constraints train where there are any, else the labels do."""
+    opened = Dataset.open(dataset)
+    constraints: Constraints
+    if opened.constraints is None or from_labels:
+        constraints = _labels(opened)
+    else:
+        constraints = opened.constraints
+    with TrainingDisplay(settings.workers) as display:
+        result = train_metric(
+            opened.points,
+            constraints,
+            settings,
+            labels=opened.labels,
+            run=out,
+            resume=resume,
+            source={
+                "dataset": str(dataset.resolve()),
+                "fingerprint": opened.fingerprint,
+                "learns_from": type(constraints).__name__.lower(),
+            },
+            on_report=[display],
+            stop_on_signals=True,
+        )
+    if result.interrupted:
+        print(f"stopped at step {result.history[-1].step}, saved; go on with the same command and --resume")
+        raise typer.Exit(130)
+    last = result.history[-1]
+    ap = "" if last.ap is None else f", AP {last.ap:.4f}"
+    print(f"{out}: {last.step} steps, held-out objective {last.objective:.4f}{ap}; ended because {result.ended}")
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    dataset: DatasetFolder,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of each kind to draw where none are stored.")] = 10_000,
+    neighbours: Annotated[int, typer.Option(min=1, help="k of the k-nearest-neighbour error.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Judge a metric on a dataset, beside plain Euclidean distance."""
+    metric, training = _metric_and_training_data(run)
+    opened = Dataset.open(dataset)
+    judged = {
+        name: summarise(distance, opened, training, n_pairs=pairs, k=neighbours, seed=seed)
+        for name, distance in (("learned", metric), ("euclidean", Euclidean()))
+    }
+    if as_json:
+        print(json.dumps({name: summary.to_json() for name, summary in judged.items()}, indent=2))
+    else:
+        _print_summaries(judged)
+
+
+@app.command()
+def transform(
+    run: RunPath,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A dataset folder, or a file as for ingest.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The .npy file to make.")],
+    points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
+) -> None:
+    """Write Lx for every point x: Euclidean distance between the results is the learned distance."""
+    metric, _ = _metric_and_training_data(run)
+    shape = transform_to_file(metric, source, out, points_key)
+    print(f"{out}: {shape[0]} points of {shape[1]} features")
+
+
+def _labels(dataset: Dataset) -> Labels:
+    if dataset.labels is None:
+        raise InvalidConstraints(
+            f"{dataset.folder} has neither constraints nor labels to learn from; ingest it again with --labels or --pairs"
+        )
+    return Labels(dataset.labels)
+
+
+def _metric_and_training_data(run: Path) -> tuple[Metric, Dataset | None]:
+    """The metric of a run, and what it was trained on where that is still there."""
+    if run.is_file():
+        return load_metric(run), None
+    folder = RunFolder(run)
+    _, source = folder.read()
+    metric = load_metric(folder.metric)
+    try:
+        return metric, Dataset.open(Path(source["dataset"]))
+    except (NearfarError, KeyError):
+        _note(["the dataset of the run is not there any more, so neighbours are searched in the dataset given"])
+        return metric, None
+
+
+def _print_summaries(judged: dict[str, Summary]) -> None:
+    names = list(judged)
+    columns = [judged[name].rows() for name in names]
+    rows = [[row[0], *(column[i][1] for column in columns)] for i, row in enumerate(columns[0])]
+    print_table("", ["", *names], rows)
+
+
+def _note(remarks: list[str]) -> None:
+    for remark in remarks:
+        print(f"note: {remark}", file=sys.stderr)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _note([str(message)])
+
+
+def main() -> None:
+    """Run the command line; what was wrong ends in one line and exit code 2, never in a traceback."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except NearfarError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InvalidInput) else 1)

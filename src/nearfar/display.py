@@ -1,0 +1,93 @@
+"""What the command line shows: progress while training goes on, and tables when it is done."""
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from nearfar.parameter_server.progress import Report
+
+_SECONDS_BETWEEN_LINES = 2.0
+
+
+class TrainingDisplay:
+    """Shows reports: a live bar on a terminal, plain lines otherwise. Used as ``with TrainingDisplay(...) as show``."""
+
+    def __init__(self, workers: int, stream: TextIO | None = None) -> None:
+        self._workers = workers
+        self._console = Console(file=stream or sys.stderr, highlight=False)
+        self._progress: Progress | None = None
+        self._next_line = 0.0
+        self._last: Report | None = None
+        self._shown: Report | None = None
+
+    def __enter__(self) -> "TrainingDisplay":
+        if self._console.is_terminal:
+            self._progress = Progress(
+                SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"), TimeElapsedColumn(),
+                _TimeLeft(), console=self._console,
+            )  # fmt: skip
+            self._task = self._progress.add_task("", total=None, line="starting")
+            self._progress.start()
+        return self
+
+    def __call__(self, report: Report) -> None:
+        """Show one report."""
+        self._last = report
+        if self._progress is not None:
+            total = 1.0 if report.used else None
+            self._progress.update(self._task, total=total, completed=report.used, line=self._line(report))
+        elif time.monotonic() >= self._next_line:
+            self._print_line(report)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        elif self._last is not None and self._last is not self._shown:
+            self._print_line(self._last)
+
+    def _print_line(self, report: Report) -> None:
+        self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+        self._shown = report
+        self._console.print(f"{report.seconds:8.1f} s  {self._line(report)}", soft_wrap=True)
+
+    def _line(self, report: Report) -> str:
+        ap = "" if report.ap is None else f"  AP {report.ap:.4f}"
+        workers = f"{self._workers} worker{'s' if self._workers > 1 else ''}"
+        return (
+            f"step {report.step}  objective {report.objective:.4f}{ap}  {_short(report.pairs_per_second)} pairs/s  "
+            f"staleness {report.staleness_mean:.1f}  {workers}"
+        )
+
+
+class _TimeLeft(ProgressColumn):
+    """The time that is left by the share that is done."""
+
+    def render(self, task: Task) -> Text:
+        if not task.total or not task.completed or task.elapsed is None:
+            return Text("")
+        left = task.elapsed * (1 - task.completed / task.total) / (task.completed / task.total)
+        return Text(f"{int(left // 60)}:{int(left % 60):02d} left", style="progress.remaining")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on standard output."""
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+
+
+def _short(number: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:.0f}"

@@ -1,0 +1,35 @@
+"""Transforming files: points in, Lx out, block by block."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nearfar.data.dataset import Dataset
+from nearfar.data.formats import read_points
+from nearfar.data.points import Points, as_points
+from nearfar.errors import InvalidFile
+from nearfar.files import NpyAppender, atomic_file
+from nearfar.model.metric import Metric
+
+_ROWS_AT_ONCE = 8192
+
+
+def transform_to_file(metric: Metric, source: Path, out: Path, points_key: str | None = None) -> tuple[int, int]:
+    """Write Lx of every point of a dataset folder or file to an .npy file, atomically; its shape is returned."""
+    if out.exists():
+        raise InvalidFile(f"{out} exists already; choose another name or remove it")
+    points = _open(source, points_key)
+    metric.points(points)  # says so before a file is begun if the width is wrong
+    with atomic_file(out) as file:
+        appender = NpyAppender(file, np.dtype(np.float32), (metric.rank,))
+        for start in range(0, len(points), _ROWS_AT_ONCE):
+            chosen = np.arange(start, min(len(points), start + _ROWS_AT_ONCE))
+            appender.append(metric.transform(points.chosen(chosen)))
+        appender.close()
+    return len(points), metric.rank
+
+
+def _open(source: Path, points_key: str | None) -> Points:
+    if source.is_dir():
+        return Dataset.open(source).points
+    return as_points(read_points(source, points_key).points)

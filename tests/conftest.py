@@ -1,0 +1,23 @@
+"""Shared by all tests: the real data sets, where they are, and a small problem that trains in a moment."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with MNIST and 20 Newsgroups; the test is skipped where it is absent."""
+    if not (SHARED_DATA / "mnist.npz").exists():
+        pytest.skip("needs MNIST and 20 Newsgroups in ../shared/data")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """scikit-learn's bundled digits: 1,797 points of 64 features, 10 classes."""
+    return load_digits(return_X_y=True)
