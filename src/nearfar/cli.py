@@ -5,9 +5,9 @@ import inspect
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_args, get_type_hints
 
 import typer
 
@@ -28,11 +28,13 @@ from nearfar.settings import TrainingSettings
 
 app = typer.Typer(
     help="Learn a distance from examples of what is near and what is far.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What typer raises on a command line that it cannot parse; it has no public name."""
 
 DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder, made by nearfar ingest.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a metric.safetensors.")]
@@ -47,7 +49,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=field.default,
-            annotation=Annotated[hints[field.name], typer.Option(help=field.metadata["help"].capitalize() + ".")],
+            annotation=Annotated[hints[field.name], typer.Option(help=_sentence(field.metadata["help"], hints[field.name]))],
         )
         for field in dataclasses.fields(TrainingSettings)
     ]
@@ -61,6 +63,13 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     )
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     return expanded
+
+
+def _sentence(text: str, hint: Any) -> str:
+    """A help text as a sentence; a value of the option, or a name before a colon, stays as it is written."""
+    first = text.split()[0]
+    is_name = first.endswith(":") or first in get_args(hint)
+    return (text if is_name else text[0].upper() + text[1:]) + "."
 
 
 @app.command()
@@ -222,11 +231,26 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     _note([str(message)])
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; what was wrong ends in one line and exit code 2, never in a traceback."""
-    warnings.showwarning = _show_warning
-    try:
-        app()
-    except NearfarError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, InvalidInput) else 1)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            sys.exit(app(given or ["--help"], prog_name="nearfar", standalone_mode=False))
+        except NearfarError as error:
+            _fail(str(error), 2 if isinstance(error, InvalidInput) else 1)
+        except _UsageError as error:
+            _fail(_usage_fault(error), 2)
+        except OSError as error:  # a path that cannot even be looked at
+            _fail(f"{error.filename}: {error.strerror}; choose a path that can be read and written", 2)
+
+
+def _usage_fault(error: Any) -> str:
+    fault = error.format_message().rstrip(".").replace("Value error, ", "")
+    return f"{fault[:1].lower()}{fault[1:]}; see {error.ctx.command_path if error.ctx else 'nearfar'} --help"
+
+
+def _fail(fault: str, code: int) -> NoReturn:
+    print(f"error: {' '.join(fault.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -41,8 +41,8 @@ def stream_key(seed: Whole, first: Whole, second: Whole) -> Whole:
 def permuted(position: Whole, size: Whole, key: Whole) -> Whole:
     """Where a keyed pseudo-random permutation of 0 … size-1 takes ``position``, without making the permutation.
 
-    Eight Feistel rounds (four are uneven for a few things) over the smallest even number of bits that holds ``size``; results outside are walked on until
-    they fall inside, which takes fewer than four walks on average.
+    Eight Feistel rounds (four are uneven for a few things) over the smallest even number of bits that holds ``size``;
+    results outside are walked on until they fall inside, which takes fewer than four walks on average.
     """
     half_bits = np.uint64(1)
     while (np.uint64(1) << (half_bits + half_bits)) < np.uint64(size):

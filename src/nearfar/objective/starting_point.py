@@ -37,17 +37,13 @@ def feature_scale(points: Points, seed: int) -> NDArray[np.float64]:
     total, count = np.zeros(points.n_features), np.zeros(points.n_features)
     for _ in range(0, _SAMPLED_PAIRS, _PAIRS_AT_ONCE):
         left, right = rng.integers(len(points), size=(2, _PAIRS_AT_ONCE))
-        a, b = points.rows(left), points.rows(right)
-        if isinstance(a, SparseRows) and isinstance(b, SparseRows):
-            # Not points.differences, which lists a feature that both points have twice.
-            sparse = a.to_scipy() - b.to_scipy()
-            total += np.bincount(sparse.indices, np.square(sparse.data, dtype=np.float64), points.n_features)
-            count += np.bincount(sparse.indices, minlength=points.n_features)
-        else:
-            rows = points.differences(left, right)
-            assert isinstance(rows, np.ndarray)
+        rows = _differences(points, left, right)
+        if isinstance(rows, np.ndarray):
             total += np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
             count += np.count_nonzero(rows, axis=0)
+        else:
+            total += np.bincount(rows.indices, np.square(rows.data, dtype=np.float64), points.n_features)
+            count += np.bincount(rows.indices, minlength=points.n_features)
     seen = (count > 0) & (total > 0)
     if not seen.any():
         return np.ones(points.n_features)
@@ -78,17 +74,28 @@ def starting_L(
 
 def rescale(Lt: Floats, points: Points, batch: Batch | Block, target: float) -> None:
     """Multiply L, in place, so that the mean squared distance of the batch's far pairs is ``target``."""
-    mean = float(squared_distances(Lt, points, _far_pairs(batch)).mean(dtype=np.float64))
-    if mean > 0:
+    far = _far_pairs(batch)
+    mean = float(squared_distances(Lt, points, far).sum(dtype=np.float64)) / max(1, len(far))
+    if 0 < mean < np.inf:
         Lt *= np.float32(np.sqrt(target / mean))
 
 
 def mean_squared_difference(points: Points, batch: Batch | Block) -> float:
     """The mean of ‖x - y‖² over the batch's far pairs."""
     far = _far_pairs(batch)
-    rows = points.differences(far[:, 0], far[:, 1])
-    values = rows.values if isinstance(rows, SparseRows) else rows
-    return max(float(np.vdot(values, values)) / len(far), float(np.finfo(np.float32).tiny))
+    rows = _differences(points, far[:, 0], far[:, 1])
+    squares = np.square(rows if isinstance(rows, np.ndarray) else rows.data, dtype=np.float64)
+    return max(float(squares.sum()) / max(1, len(far)), float(np.finfo(np.float32).tiny))
+
+
+def _differences(points: Points, left: NDArray[np.integer], right: NDArray[np.integer]) -> Floats | sp.csr_matrix:
+    """Differences of points; unlike in ``points.differences``, a feature that both points have stands there once."""
+    a, b = points.rows(left), points.rows(right)
+    if isinstance(a, SparseRows) and isinstance(b, SparseRows):
+        return a.to_scipy() - b.to_scipy()
+    assert isinstance(a, np.ndarray)
+    assert isinstance(b, np.ndarray)
+    return a - b
 
 
 def _far_pairs(batch: Batch | Block) -> NDArray[np.integer]:

@@ -1,0 +1,155 @@
+"""The threads engine: its asynchrony is real, its bounds hold, and a worker that raises does not hang the others."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import nearfar as nf
+from nearfar.engine.threads import ThreadsEngine
+from nearfar.errors import WorkerFailed
+from nearfar.model import training
+from nearfar.parameter_server.server import Server
+from nearfar.parameter_server.worker import Worker
+
+
+class Recorder:
+    """Counts the steps that each worker computes, and lets a test slow or break one of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps = {0: 0, 1: 0}
+        self.workers: dict[int, Worker] = {}
+        self.ahead = 0
+        self.slow: dict[int, float] = {}
+        self.broken: dict[int, int] = {}
+        compute = Worker.compute
+
+        def recorded(worker, task, kernel, server, step_size):
+            self.workers[worker.number] = worker
+            time.sleep(self.slow.get(worker.number, 0.0))
+            if self.steps[worker.number] >= self.broken.get(worker.number, 10**9):
+                raise MemoryError("no room left")
+            push = compute(worker, task, kernel, server, step_size)
+            self.steps[worker.number] += 1
+            self.ahead = max(self.ahead, abs(self.steps[0] - self.steps[1]))
+            return push
+
+        monkeypatch.setattr(Worker, "compute", recorded)
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    return Recorder(monkeypatch)
+
+
+def settings_of(consistency: str, **more: object) -> nf.TrainingSettings:
+    return nf.TrainingSettings(
+        **{"engine": "threads", "workers": 2, "consistency": consistency, "steps": 60, "block_size": 60} | more
+    )
+
+
+class PausedServer:
+    """Holds the update thread back until the workers have stopped getting ahead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> None:
+        self.steps_while_paused: dict[int, int] = {}
+        self.copies: list[np.ndarray] = []
+        update = Server.update
+        paused = threading.Event()
+
+        def held_back(server, timeout=0):
+            if not paused.is_set():
+                paused.set()
+                self._until_still(recorder)
+                self.steps_while_paused = dict(recorder.steps)
+                self.copies = [worker.local.copy() for worker in recorder.workers.values()]
+                assert server.version == 0
+            return update(server, timeout)
+
+        monkeypatch.setattr(Server, "update", held_back)
+
+    @staticmethod
+    def _until_still(recorder: Recorder) -> None:
+        before = None
+        while before != recorder.steps or not any(recorder.steps.values()):
+            before = dict(recorder.steps)
+            time.sleep(0.3)
+
+
+def test_with_the_update_thread_paused_asp_workers_go_on_and_their_copies_differ(monkeypatch, recorder, digits):
+    paused = PausedServer(monkeypatch, recorder)
+    nf.train(*digits, settings_of("asp", queue_capacity=8))
+    assert paused.steps_while_paused == {0: 8, 1: 8}  # as many as there is room for: memory stays bounded
+    assert not np.array_equal(*paused.copies)
+
+
+@pytest.mark.parametrize(("consistency", "most"), [("bsp", 1), ("ssp:2", 3)])
+def test_with_the_update_thread_paused_bounded_workers_stop_exactly_at_the_bound(
+    monkeypatch, recorder, digits, consistency, most
+):
+    paused = PausedServer(monkeypatch, recorder)
+    nf.train(*digits, settings_of(consistency))
+    assert paused.steps_while_paused == {0: most, 1: most}
+
+
+@pytest.mark.parametrize(("consistency", "most"), [("bsp", 1), ("ssp:2", 3)])
+def test_a_fast_worker_is_held_to_the_bound(recorder, digits, consistency, most):
+    recorder.slow = {1: 0.01}
+    nf.train(*digits, settings_of(consistency))
+    assert recorder.ahead == most
+
+
+def test_a_slow_worker_does_not_slow_asynchronous_ones(recorder, digits):
+    recorder.slow = {1: 0.05}
+    began = time.perf_counter()
+    nf.train(*digits, settings_of("asp", steps=200))
+    seconds = time.perf_counter() - began
+    assert recorder.steps[0] > 3 * recorder.steps[1]
+    assert sum(recorder.steps.values()) == 200
+    assert seconds < 100 * 0.05  # in step, each worker would take 100 steps at the slow one's pace
+
+
+@pytest.mark.parametrize("consistency", ["asp", "ssp:2", "bsp"])
+def test_a_worker_that_raises_leaves_its_shards_to_the_others(recorder, digits, consistency):
+    recorder.broken = {1: 5}
+    with pytest.warns(RuntimeWarning, match=r"worker 1 failed \(MemoryError: no room left\); its shards go to the 1"):
+        result = nf.train(*digits, settings_of(consistency))
+    assert recorder.steps[1] == 5
+    assert result.history[-1].step == 60
+    assert {shard.number for shard in recorder.workers[0].shards} == set(range(8))
+
+
+@pytest.mark.parametrize("consistency", ["asp", "bsp"])
+def test_when_all_workers_are_gone_the_run_ends_with_the_first_error(recorder, digits, consistency):
+    recorder.broken = {0: 3, 1: 3}
+    with pytest.warns(RuntimeWarning), pytest.raises(WorkerFailed, match="no room left") as caught:
+        nf.train(*digits, settings_of(consistency))
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+def test_no_thread_is_left_behind(digits):
+    before = threading.active_count()
+    nf.train(*digits, settings_of("asp"))
+    assert threading.active_count() == before
+
+
+def test_every_batch_of_every_shard_is_applied_once(monkeypatch, digits):
+    seen: list[tuple[int, int]] = []
+    update = Server.update
+
+    def recorded(server, timeout=0):
+        applied = update(server, timeout)
+        seen.extend((one.push.shard, one.push.shard_clock) for one in applied)
+        return applied
+
+    monkeypatch.setattr(Server, "update", recorded)
+    nf.train(*digits, settings_of("asp", steps=400, workers=3))
+    assert len(seen) == len(set(seen)) == 400
+    for shard in range(12):
+        clocks = sorted(clock for number, clock in seen if number == shard)
+        assert clocks == list(range(len(clocks)))
+
+
+def test_training_uses_it_for_several_workers():
+    assert training._ENGINES[nf.TrainingSettings(workers=2).chosen_engine] is ThreadsEngine
