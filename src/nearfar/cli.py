@@ -74,7 +74,7 @@ def _sentence(text: str, hint: Any) -> str:
 
 @app.command()
 def demo() -> None:
-    """Learn a metric for scikit-learn's digits with two asynchronous workers, and show what it is worth."""
+    """Learn a metric for scikit-learn's digits. Two asynchronous workers train it; a table shows what it is worth."""
     run_demo()
 
 
@@ -90,7 +90,7 @@ def ingest(
     dissimilar: Annotated[Path | None, typer.Option(help="Dissimilar pairs: i, j.")] = None,
     triplets: Annotated[Path | None, typer.Option(help="Triplets: anchor, near, far.")] = None,
 ) -> None:
-    """Read points, labels and constraints of any supported format into a dataset folder."""
+    """Make a dataset folder of points, labels and constraints."""
     dataset, remarks = ingest_sources(
         sources, out, points_key=points_key, labels_key=labels_key, labels=labels, pairs=pairs, similar=similar,
         dissimilar=dissimilar, triplets=triplets,
@@ -108,7 +108,7 @@ def sample(
     triplets: Annotated[int, typer.Option(min=0, help="Triplets to draw.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
 ) -> None:
-    """Draw constraints from a dataset's labels, and store them with it."""
+    """Draw constraints from labels, and store them in the dataset."""
     opened = Dataset.open(dataset)
     if bool(triplets) == bool(similar or dissimilar):
         raise InvalidSettings("say what to draw: --similar N --dissimilar N, or --triplets N")
@@ -127,7 +127,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
     settings: TrainingSettings = TrainingSettings(),
 ) -> None:
-    """Learn a metric. Stored constraints train where there are any, else the labels do."""
+    """Learn a metric from a dataset. Stored constraints train where there are any, else the labels do."""
     opened = Dataset.open(dataset)
     constraints: Constraints
     if opened.constraints is None or from_labels:
@@ -187,7 +187,7 @@ def transform(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The .npy file to make.")],
     points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
 ) -> None:
-    """Write Lx for every point x: Euclidean distance between the results is the learned distance."""
+    """Write Lx for every point x. Euclidean distance between the results is the learned distance."""
     metric, _ = _metric_and_training_data(run)
     shape = transform_to_file(metric, source, out, points_key)
     print(f"{out}: {shape[0]} points of {shape[1]} features")

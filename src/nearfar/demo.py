@@ -30,9 +30,8 @@ def run_demo() -> None:
     for name, distance in (("before: Euclidean", Euclidean()), ("after: learned", result.metric)):
         verification = judge_pairs(distance, X[unseen], pairs)
         retrieval = judge_neighbours(distance, X[seen], y[seen], X[unseen], y[unseen])
-        rows.append(
-            [name, f"{verification.average_precision:.4f}", f"{verification.roc_auc:.4f}", f"{100 * retrieval.error:.2f} %"]
-        )
+        figures = (f"{verification.average_precision:.4f}", f"{verification.roc_auc:.4f}", f"{retrieval.error:.2%}")
+        rows.append([name, *figures])
     last = result.history[-1]
     print_table(
         f"Digits: {last.pairs:,} pairs in {seconds:.1f} s on two asynchronous workers",

@@ -1,4 +1,4 @@
-"""What can be set: declared, validated and explained once. The command line, run.toml and the learners derive from it."""
+"""What can be set: declared, validated and explained once; the command line, run.toml and the learners follow."""
 
 import math
 import numbers
@@ -59,7 +59,7 @@ class TrainingSettings:
         "step size; by default a share of the typical entry of a starting L",
     )
     schedule: ScheduleName = _setting(
-        "auto", "how the step size falls; auto is cosine over a budget, and without one plateau: by 4 when patience ends"
+        "auto", "how the step size falls; auto is cosine over a budget; without one plateau: by 4 when patience ends"
     )
     staleness_scaling: bool = _setting(False, "divide a gradient's step size by 1 + its staleness")
 

@@ -11,7 +11,7 @@ from nearfar.data.points import as_points
 from nearfar.data.sampling import Batch, Block
 from nearfar.errors import InvalidSettings
 from nearfar.objective.fast_gradient import squared_distances
-from nearfar.objective.starting_point import feature_scale, mean_squared_difference, rescale, starting_L
+from nearfar.objective.starting_point import feature_scale, mean_squared_difference, rescale, starting_metric
 
 N, D = 400, 12
 STORAGES = {"dense": np.asarray, "sparse": sp.csr_matrix}
@@ -75,7 +75,7 @@ def test_like_features_share_one_scale():
 
 @pytest.mark.parametrize("density", [0.01, 0.3, 1.0])
 def test_dense_and_sparse_points_have_the_same_scale(density):
-    X = (normal_points() + 5) * 10.0 ** np.linspace(-3, 3, D) * (normal_points(1, N, D) < np.inf)
+    X = (normal_points() + 5) * 10.0 ** np.linspace(-3, 3, D)
     X *= np.random.default_rng(2).random(X.shape) < density
     dense, sparse = (feature_scale(as_points(store(X)), 3) for store in STORAGES.values())
     np.testing.assert_allclose(sparse, dense, rtol=1e-5)
@@ -100,35 +100,35 @@ def test_the_scale_follows_the_seed():
 
 def test_a_random_start():
     points = as_points(normal_points(d=100))
-    Lt = starting_L("random", points, 40, None, 0)
+    Lt = starting_metric("random", points, 40, None, 0)
     assert Lt.shape == (100, 40)
     assert Lt.dtype == np.float32
     assert Lt.flags.c_contiguous
     assert abs(Lt.mean()) < 0.05
     assert np.linalg.matrix_rank(Lt) == 40
-    np.testing.assert_array_equal(Lt, starting_L("random", points, 40, None, 0))
-    assert (Lt != starting_L("random", points, 40, None, 1)).any()
+    np.testing.assert_array_equal(Lt, starting_metric("random", points, 40, None, 0))
+    assert (Lt != starting_metric("random", points, 40, None, 1)).any()
 
 
 def test_an_identity_start_keeps_euclidean_distances():
     X = normal_points().astype(np.float32)
-    Lt = starting_L("identity", as_points(X), D, None, 0)
+    Lt = starting_metric("identity", as_points(X), D, None, 0)
     np.testing.assert_array_equal(Lt, np.eye(D))
-    assert starting_L("identity", as_points(X), 3, None, 0).T.tolist() == np.eye(3, D).tolist()
+    assert starting_metric("identity", as_points(X), 3, None, 0).T.tolist() == np.eye(3, D).tolist()
 
 
 def test_a_pca_start_finds_the_principal_directions():
     random = np.random.default_rng(0)
     X = random.normal(size=(N, 5)) * [50, 20, 9, 4, 2] @ np.linalg.qr(random.normal(size=(D, 5)))[0].T + 30
-    Lt = starting_L("pca", as_points(X), 3, None, 0)
+    Lt = starting_metric("pca", as_points(X), 3, None, 0)
     alike = np.abs(PCA(3).fit(X).components_ @ Lt)
     np.testing.assert_allclose(alike, np.eye(3), atol=1e-3)
-    sparse = starting_L("pca", as_points(sp.csr_matrix(X)), 3, None, 0)
+    sparse = starting_metric("pca", as_points(sp.csr_matrix(X)), 3, None, 0)
     np.testing.assert_allclose(np.abs(np.linalg.svd(X)[2][:3] @ sparse), np.eye(3), atol=1e-3)
 
 
 def test_a_pca_start_of_fewer_points_than_rows_has_small_rows_left():
-    Lt = starting_L("pca", as_points(normal_points(n=4)), 8, None, 0)
+    Lt = starting_metric("pca", as_points(normal_points(n=4)), 8, None, 0)
     norms = np.linalg.norm(Lt, axis=0)
     np.testing.assert_allclose(norms[:4], 1, atol=1e-5)
     assert (norms[4:] > 0).all()
@@ -142,13 +142,13 @@ def test_a_given_start_is_for_points_without_scale(rank, seed):
     start, scale = random.normal(size=(rank, D)), 10.0 ** random.uniform(-4, 4, D)
     X = normal_points(seed).astype(np.float32)
     points = as_points(X).scaled(scale)
-    Lt = starting_L(start, points, rank, scale, 0)
+    Lt = starting_metric(start, points, rank, scale, 0)
     assert Lt.flags.c_contiguous
     np.testing.assert_allclose(Lt.T / scale, start, rtol=1e-6)
     pairs = random.integers(0, N, (20, 2))
     expected = np.square((X[pairs[:, 0]] - X[pairs[:, 1]]) @ start.T).sum(axis=1)
     np.testing.assert_allclose(squared_distances(Lt, points, pairs), expected, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(starting_L(start, as_points(X), rank, None, 0).T, start, rtol=1e-6)
+    np.testing.assert_allclose(starting_metric(start, as_points(X), rank, None, 0).T, start, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_given_start_is_for_points_without_scale(rank, seed):
 )
 def test_a_start_that_does_not_fit_is_refused(start, said):
     with pytest.raises(InvalidSettings, match=said):
-        starting_L(start, as_points(normal_points()), 3, None, 0)
+        starting_metric(start, as_points(normal_points()), 3, None, 0)
 
 
 BATCHES = {
@@ -176,7 +176,7 @@ BATCHES = {
 @pytest.mark.parametrize("target", [1.0, 10.0, 1e-3])
 def test_rescaling_hits_the_target(store, batch, target):
     X = normal_points().astype(np.float32) * 30
-    points, Lt = as_points(store(X)), starting_L("random", as_points(X), 5, None, 0)
+    points, Lt = as_points(store(X)), starting_metric("random", as_points(X), 5, None, 0)
     before = Lt.copy()
     rescale(Lt, points, batch, target)
     np.testing.assert_allclose(Lt / before, (Lt / before)[0, 0], rtol=1e-5)

@@ -60,11 +60,9 @@ def stepped_cluster(slack: float, n_workers: int = 2, rule: str = "sgd", slots: 
     return SteppedCluster(server, workers, clocks, GradientKernel(points, Hinge(margin=5.0), K))
 
 
-def push_of(values: np.ndarray, *, worker: int = 0, number: int = 0, clock: int | None = None, version: int = 0) -> Push:
+def push_of(values: np.ndarray, *, worker: int = 0, number: int = 0, version: int = 0) -> Push:
     """A push of a given gradient over all features."""
     gradient = Gradient.empty()
     gradient.features = np.arange(len(values), dtype=np.int32)
     gradient.values = np.asarray(values, np.float32)
-    return Push(
-        worker, number, number if clock is None else clock, worker, number, version, gradient, 0.0, 1, 1, lambda: None
-    )
+    return Push(worker, number, number, worker, number, version, gradient, 0.0, 1, 1, lambda: None)

@@ -155,7 +155,7 @@ def test_a_failed_step_is_done_again_by_who_takes_the_shard_over() -> None:
     np.testing.assert_array_equal(again.batch.indices, task.batch.indices)
 
 
-def test_an_objective_that_is_not_finite_stops_the_server_before_it_changes_L() -> None:
+def test_an_objective_that_is_not_finite_stops_the_server_before_the_metric_changes() -> None:
     cluster = stepped_cluster(slack=math.inf)
     before = cluster.server.Lt.copy()
     cluster.workers[0].remote_update(cluster.server, cluster.kernel.rows_of(cluster.workers[0].begin().batch))

@@ -54,7 +54,7 @@ class Pairs:
         return remarks
 
     def count_contradictions(self, n_points: int) -> int:
-        """How many pairs are in both sets, in either order. Beyond 4 million pairs an estimate from a sample of pairs."""
+        """How many pairs are in both sets, in either order. Beyond 4 million pairs, an estimate from a sample."""
         share = max(1, -(-len(self) // _CONTRADICTION_SAMPLE))
         similar = _sampled_codes(self.similar, n_points, share)
         dissimilar = _sampled_codes(self.dissimilar, n_points, share)
@@ -184,7 +184,7 @@ def _check_range(indices: Indices, n_points: int, name: str) -> None:
         if low < 0 or high >= n_points:
             wrong = low if low < 0 else high
             raise InvalidConstraints(
-                f"{name} have index {wrong}, but there are {n_points} points; indices start at 0 and end at {n_points - 1}"
+                f"{name} have index {wrong}, but there are {n_points} points; indices go from 0 to {n_points - 1}"
             )
 
 

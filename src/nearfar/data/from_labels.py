@@ -1,4 +1,4 @@
-"""Drawing constraints from class labels, or from overlapping groups: evenly, without rejection, never on the wrong side."""
+"""Drawing constraints from class labels, or from overlapping groups: evenly, and never on the wrong side."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ class LabelDraws:
 
 
 class GroupDraws:
-    """Draws of pairs from overlapping groups: two points are similar if they share a group, dissimilar if they share none.
+    """Draws of pairs from overlapping groups: similar points share a group, dissimilar ones share none.
 
     A pair that shares several groups is drawn as similar that many times as often; points in no group are not drawn.
 
@@ -139,7 +139,7 @@ class GroupDraws:
             draw.apart_pairs(self._grouped, self._indptr, self._groups, key, first, out)
         if (out == draw.NOT_FOUND).any():
             raise InvalidConstraints(
-                "nearly all points share a group, so no dissimilar pair was found in 10,000 draws; leave out large groups"
+                "nearly all points share a group: no dissimilar pair was found in 10,000 draws; leave out large groups"
             )
         return out
 

@@ -49,7 +49,7 @@ class Split:
 
 
 def split_points(labels: Labels, most: int, seed: int) -> Split | None:
-    """Set points aside, at most ``most`` and one in ten, enough of a class to form pairs; None where it cannot be done."""
+    """Set points aside, at most ``most`` and one in ten, enough of a class to form pairs; None where that fails."""
     n = len(labels)
     wanted = min(most, n // _SHARE)
     order = np.random.default_rng([seed, 1]).permutation(n)

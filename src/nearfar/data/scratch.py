@@ -14,7 +14,7 @@ class Scratch:
         self._buffers: dict[str, NDArray[Any]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-        """An uninitialised array of this shape; its memory is that of the last one of this name where it is large enough."""
+        """An uninitialised array of this shape, in the memory of the last one of this name if that is large enough."""
         size = math.prod(shape)
         buffer = self._buffers.get(name)
         if buffer is None or buffer.size < size or buffer.dtype != dtype:

@@ -89,7 +89,7 @@ class LocalSupervisor:
         return self._has_lost_patience()
 
     def _has_lost_patience(self) -> bool:
-        """Without a better objective for so long, training ends, or goes on in smaller steps where the schedule has any."""
+        """Without a better objective for so long, training ends, or goes on in smaller steps if it may."""
         if self._watch.patience is None or self._reports_since_best < self._watch.patience:
             return False
         if self._watch.schedule.name == "plateau" and self._watch.schedule.drops < _DROPS:

@@ -28,7 +28,7 @@ from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.objective.fast_gradient import Gradient, GradientKernel
 from nearfar.objective.judging import Judge
 from nearfar.objective.losses import BlockLoss, ComparisonLoss, Hinge, Loss, PairLoss, make_loss
-from nearfar.objective.starting_point import feature_scale, mean_squared_difference, rescale, starting_L
+from nearfar.objective.starting_point import feature_scale, mean_squared_difference, rescale, starting_metric
 from nearfar.settings import TrainingSettings
 
 _SHARDS_A_WORKER = 4
@@ -67,7 +67,7 @@ def prepare(
 ) -> Prepared:
     """Check what was given, and decide what was not."""
     points = as_points(X)
-    if isinstance(X, np.ndarray) and not isinstance(X, np.memmap) or sp.issparse(X):
+    if sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap)):
         points.check_finite()
     for remark in constraints.check(len(points)):
         warnings.warn(remark, UserWarning, stacklevel=4)
@@ -77,7 +77,7 @@ def prepare(
     points = points if scale is None else points.scaled(scale)
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
     first = sampler.batch(0, 0)
-    Lt = starting_L(settings.start if start is None else start, points, rank, scale, settings.seed)
+    Lt = starting_metric(settings.start if start is None else start, points, rank, scale, settings.seed)
     if start is None:
         rescale(Lt, points, first, starting_distance(loss))
     typical_entry = math.sqrt(starting_distance(loss) / (rank * mean_squared_difference(points, first)))
@@ -174,8 +174,8 @@ def _step_size(
 ) -> float:
     """A step size without a unit: a share of the typical entry of a random starting L.
 
-    An adaptive rule's step is about as long as its step size, whatever the gradient; for the others the size of the first
-    gradient has to be divided out.
+    An adaptive rule's step is about as long as its step size, whatever the gradient; for the others the size of the
+    first gradient has to be divided out.
     """
     share = 0.05 if isinstance(loss, BlockLoss) else 0.1
     if rule in ("adam", "adagrad"):

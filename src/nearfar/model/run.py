@@ -56,7 +56,8 @@ class RunFolder:
             if key != "dataset" and source_before.get(key) != value
         ]
         if changed:
-            raise InvalidRun(f"{self.path} was made with other settings ({'; '.join(changed)}); resume it with the same")
+            what = "; ".join(changed)
+            raise InvalidRun(f"{self.path} was made with other settings ({what}); resume it with the same")
         self._describe(settings, source)
 
     def read(self) -> tuple[TrainingSettings, dict[str, str]]:
@@ -64,7 +65,7 @@ class RunFolder:
         try:
             text = self.description.read_text()
         except FileNotFoundError as error:
-            raise InvalidRun(f"{self.path} is not a run folder: it has no run.toml; make one with nearfar train") from error
+            raise InvalidRun(f"{self.path} is no run folder: it has no run.toml; make one with nearfar train") from error
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{self.description} cannot be read: {error}") from error
         settings_text, _, source_text = text.partition("[data]\n")

@@ -26,9 +26,9 @@ from nearfar.errors import Diverged, InvalidRun
 from nearfar.model.metric import Metric
 from nearfar.model.preparation import Prepared, prepare
 from nearfar.model.run import RunFolder, append_report
+from nearfar.objective.fast_gradient import squared_distances
 from nearfar.objective.losses import Loss
 from nearfar.objective.ranking import best_threshold
-from nearfar.objective.fast_gradient import squared_distances
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.progress import Report
 from nearfar.parameter_server.server import Server

@@ -1,4 +1,4 @@
-"""The gradient as workers compute it: buffers kept, products through BLAS or compiled loops. Its reference is gradient.py.
+"""The gradient as workers compute it: buffers kept, products by BLAS or compiled loops. The reference is gradient.py.
 
 Every form ends in two factors: rows V (differences, or distinct points, dense or sparse) and coefficients C, with
 G = CᵀV. For dense rows the gradient covers all features; for sparse rows only the features that the batch touches.

@@ -1,6 +1,7 @@
-"""Compiled loops of the fast gradient. Each does in one pass what gradient.py says in a line of NumPy; all release the GIL.
+"""Compiled loops of the fast gradient: each does in one pass what gradient.py says in a line of NumPy.
 
-L, and all that has one row a feature, is kept transposed: the k numbers of a feature are one run of memory.
+They release the GIL. L, and all that has one row a feature, is kept transposed: the k numbers of a feature are one run
+of memory.
 """
 
 from typing import Any

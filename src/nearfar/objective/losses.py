@@ -1,7 +1,7 @@
 """Losses: each gives its value and its slope for squared distances, and nothing more.
 
-A loss of your own is one small class: derive from :class:`PairLoss`, :class:`ComparisonLoss` or :class:`BlockLoss`, write
-the one or two methods it asks for, and hand an instance to ``nf.train(..., loss=...)``.
+A loss of your own is one small class: derive from :class:`PairLoss`, :class:`ComparisonLoss` or :class:`BlockLoss`,
+write the one or two methods it asks for, and hand an instance to ``nf.train(..., loss=...)``.
 """
 
 from abc import ABC, abstractmethod

@@ -27,11 +27,11 @@ _PCA_POINTS = 5000
 def feature_scale(points: Points, seed: int) -> NDArray[np.float64]:
     """For each feature the typical size of a difference between points that differ in it.
 
-    That is the root mean square of its non-zero differences over sampled pairs of points. Unlike a standard deviation it
-    does not call a feature small for being mostly zero (a pixel at the border, a rare word), and unlike a maximum it does
-    not call it large for an offset. Features seldom seen to differ are drawn towards the median of all, and what lies
-    within a factor of two of the median counts as the median: equalising like features (words by their weight) only
-    loses what their size says.
+    That is the root mean square of its non-zero differences over sampled pairs of points. Unlike a standard deviation
+    it does not call a feature small for being mostly zero (a pixel at the border, a rare word), and unlike a maximum it
+    does not call it large for an offset. Features seldom seen to differ are drawn towards the median of all, and what
+    lies within a factor of two of the median counts as the median: equalising like features (words by their weight)
+    only loses what their size says.
     """
     rng = np.random.default_rng([seed, 2])
     total, count = np.zeros(points.n_features), np.zeros(points.n_features)
@@ -54,7 +54,7 @@ def feature_scale(points: Points, seed: int) -> NDArray[np.float64]:
     return np.asarray(np.sqrt(typical) * np.exp(beyond))
 
 
-def starting_L(
+def starting_metric(
     start: str | NDArray[np.floating], points: Points, rank: int, scale: NDArray[np.float64] | None, seed: int
 ) -> Floats:
     """The first L, transposed, for scaled points: random, identity, pca, or an array given for unscaled points."""

@@ -1,8 +1,8 @@
 """Consistency: one rule with one number, apart from any server.
 
-A worker's clock counts the steps of it that are applied. A worker may begin its step t while the slowest worker's clock is
-at least t - slack: with slack 0 all go in step (BSP), with an infinite slack no one ever waits (ASP), between the two is
-stale-synchronous (SSP).
+A worker's clock counts the steps of it that are applied. A worker may begin its step t while the slowest worker's clock
+is at least t - slack: with slack 0 all go in step (BSP), with an infinite slack no one ever waits (ASP), between the
+two is stale-synchronous (SSP).
 """
 
 import threading

@@ -66,7 +66,7 @@ def adam(
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
 def row_scaled(Lt: Array, squares: Array, features: Array, gradient: Array, step_size: float, keep: float) -> None:
-    """A worker's own step where the server's rule is adaptive: one running mean square a row instead of one an entry."""
+    """A worker's own step where the server's rule is adaptive: one running mean square a row, not one an entry."""
     for i in range(len(features)):
         row, g = Lt[features[i]], gradient[i]
         total = np.float32(0)
@@ -98,9 +98,7 @@ def all_finite(Lt: Array) -> bool:
     """Whether L holds no NaN and no infinity."""
     for i in range(len(Lt)):
         row = Lt[i]
-        total = np.float32(0)
         for u in range(len(row)):
-            total += row[u] * np.float32(0)
-        if not total == 0:
-            return False
+            if not np.isfinite(row[u]):
+                return False
     return True

@@ -109,8 +109,8 @@ class LocalStep:
 class Schedule:
     """How the step size falls as training goes on.
 
-    ``constant``; ``inverse-root``: ∝ 1/√(1 + step/settle); ``cosine``: from the full step size to a hundredth of it as the
-    budget is used up; ``plateau``: to a quarter at every drop, which who watches the objective decides.
+    ``constant``; ``inverse-root``: ∝ 1/√(1 + step/settle); ``cosine``: from the full step size to a hundredth of it as
+    the budget is used up; ``plateau``: to a quarter at every drop, which who watches the objective decides.
     """
 
     name: str

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.sampling import Batch, Block, Sampler
-from nearfar.objective.fast_gradient import Gradient, GatheredRows, GradientKernel
+from nearfar.objective.fast_gradient import GatheredRows, Gradient, GradientKernel
 from nearfar.parameter_server.messages import Push
 from nearfar.parameter_server.queues import BoundedQueue
 from nearfar.parameter_server.server import Server
@@ -123,7 +123,7 @@ class Worker:
     # Remote-update side
 
     def remote_update(self, server: Server, gathered: GatheredRows) -> int:
-        """Replace those rows of the local copy that the batch needs and the server has changed; the version is returned."""
+        """Replace the rows of the local copy that the batch needs and the server has changed; return the version."""
         if self._local_step is None:
             return server.version
         return server.pull(gathered.features, self.local, self._known)

@@ -1,0 +1,47 @@
+"""``python -m benchmarks [NAME ...] [--small]``: runs benchmarks and writes their lines to benchmarks/RESULTS.md."""
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from benchmarks import limit, workers
+
+BENCHMARKS = {"limit": limit.run, "workers": workers.run}
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHMARKS)}; all by default")
+    parser.add_argument("--small", action="store_true", help="a form that takes seconds, to see that it runs")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - BENCHMARKS.keys()
+    if unknown:
+        parser.error(f"unknown benchmark {min(unknown)}; expected any of {', '.join(BENCHMARKS)}")
+    lines = []
+    for name in arguments.names or BENCHMARKS:
+        for figures in BENCHMARKS[name](small=arguments.small):
+            line = json.dumps({"benchmark": name, **figures, "load": round(os.getloadavg()[0], 2)})
+            print(line, flush=True)
+            lines.append(line)
+    if not arguments.small and not arguments.names:
+        write_results(lines)
+
+
+def write_results(lines: list[str]) -> None:
+    blas = ", ".join(f"{i['internal_api']} {i['version']} ({i.get('architecture')})" for i in threadpool_info())
+    RESULTS.write_text(
+        f"# Results of `make bench`\n\n{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.machine()}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, {blas}. `load` is the machine's load average "
+        "then.\n\n```\n" + "\n".join(lines) + "\n```\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What a second worker is worth: steps a second against two independent runs, and time to one worker's objective."""
+
+import multiprocessing
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+import nearfar as nf
+from benchmarks.problems import mnist_pairs, paper_settings
+
+ROUNDS = 3
+
+
+def run(*, small: bool) -> Iterator[dict[str, Any]]:
+    yield _rates(steps=40 if small else 600, rounds=1 if small else ROUNDS)
+    yield _time_to_objective(steps=40 if small else 400, rounds=1 if small else ROUNDS)
+
+
+def _rates(steps: int, rounds: int) -> dict[str, Any]:
+    """Two workers with one server, and two serial runs side by side that know nothing of each other, in turns."""
+    together, apart = [], []
+    for _ in range(rounds):
+        together.append(_steps_per_second(2, steps))
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            apart.append(sum(pool.starmap(_steps_per_second, [(1, steps // 2)] * 2)))
+    return {
+        "what": "steps a second, MNIST setting",
+        "two_workers": round(statistics.median(together), 1),
+        "two_serial_runs": round(statistics.median(apart), 1),
+        "ratio": round(statistics.median(a / b for a, b in zip(together, apart, strict=True)), 3),
+    }
+
+
+def _steps_per_second(workers: int, steps: int) -> float:
+    """Steps a second between the first report after the start and the last."""
+    X, y, pairs, _ = mnist_pairs()
+    with threadpool_limits(1):
+        history = nf.train(
+            X, pairs, paper_settings(workers=workers, steps=steps, report_every=max(1, steps // 10)), labels=y
+        ).history
+    return (history[-1].step - history[1].step) / (history[-1].seconds - history[1].seconds)
+
+
+def _time_to_objective(steps: int, rounds: int) -> dict[str, Any]:
+    """The paper's speed-up: how much sooner two workers reach the held-out objective that one ends with."""
+    X, y, pairs, name = mnist_pairs()
+    ones, twos = [], []
+    for _ in range(rounds):
+        with threadpool_limits(1):
+            one = nf.train(X, pairs, _constant(1, steps), labels=y).history
+            two = nf.train(X, pairs, _constant(2, 2 * steps), labels=y).history
+        target = one[-1].objective
+        ones.append(next(report.seconds for report in one if report.objective <= target))
+        twos.append(next((report.seconds for report in two if report.objective <= target), float("inf")))
+    return {
+        "what": f"seconds to the held-out objective that one worker ends with, {name}",
+        "one_worker": round(statistics.median(ones), 2),
+        "two_workers": round(statistics.median(twos), 2),
+        "ratio": round(statistics.median(a / b for a, b in zip(ones, twos, strict=True)), 2),
+    }
+
+
+def _constant(workers: int, steps: int) -> nf.TrainingSettings:
+    """A constant, small step size, so that the objective falls steadily to the end and its noise does not decide."""
+    return paper_settings(
+        workers=workers, engine="threads", steps=steps, schedule="inverse-root", report_every=10, held_out=1000
+    )

@@ -1,0 +1,519 @@
+"""Bad input: from the command line exit code 2, one last line that says how to mend it, and nothing left behind."""
+
+import hashlib
+import io
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from safetensors.numpy import save_file
+
+import nearfar as nf
+from nearfar.cli import main
+from nearfar.data.constraints import Comparisons, Labels, Pairs
+from nearfar.data.dataset import Dataset
+from nearfar.data.formats import read_points
+from nearfar.errors import InvalidConstraints, InvalidFile, InvalidInput, InvalidPoints, InvalidRun, InvalidSettings
+from nearfar.model.metric import Metric, load_metric
+
+N, D = 60, 5
+TRAINING = ("--rank", "2", "--steps", "30", "--seed", "3")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def nearfar(*arguments: str | Path) -> Ended:
+    """The command line in this process, with warnings shown as in a process of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+    return Ended(exit_.value.code or 0, out.getvalue(), err.getvalue())
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file and folder below, hidden ones too, with what is in it."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def assert_one_clear_line(ended: Ended, says: tuple[str, ...]) -> None:
+    lines = ended.err.splitlines()
+    assert ended.code == 2, ended
+    assert lines[-1].startswith("error: "), ended
+    assert sum(line.lower().startswith("error") for line in lines) == 1, ended
+    assert "Traceback" not in ended.out + ended.err
+    missing = [part for part in says if part not in lines[-1]]
+    assert not missing, lines[-1]
+
+
+@dataclass(frozen=True)
+class Good:
+    """Input that is right, made once, never changed: cases copy what they spoil."""
+
+    folder: Path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.folder / name
+
+    def copy(self, name: str, place: Path) -> Path:
+        source = self.folder / name
+        return Path((shutil.copytree if source.is_dir() else shutil.copy)(source, place / name))
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Good:
+    folder = tmp_path_factory.mktemp("good")
+    y = np.arange(N) % 3
+    X = blobs(y)
+    np.savez(folder / "labelled.npz", X=X, y=y)
+    np.savez(folder / "other.npz", X=X + 1, y=y)
+    np.savez(folder / "wide.npz", X=np.hstack([X, X]), y=y)
+    np.save(folder / "points.npy", X)
+    np.savez(folder / "one-class.npz", X=X, y=np.zeros(N, int))
+    np.savez(folder / "singletons.npz", X=X, y=np.arange(N))
+    write_rows(folder / "pairs.csv", [(i, (i + 3) % N, 1) for i in range(N)] + [(i, (i + 1) % N, -1) for i in range(N)])
+    write_rows(folder / "similar.csv", [(i, (i + 3) % N) for i in range(N)])
+    write_rows(folder / "triplets.csv", [(i, (i + 3) % N, (i + 1) % N) for i in range(N)])
+    for name in ("labelled", "other", "wide", "one-class", "singletons"):
+        assert nearfar("ingest", folder / f"{name}.npz", "--out", folder / name).code == 0
+    for name, option, file in (
+        ("paired", "--pairs", "pairs.csv"),
+        ("only-similar", "--similar", "similar.csv"),
+        ("compared", "--triplets", "triplets.csv"),
+    ):
+        assert nearfar("ingest", folder / "points.npy", option, folder / file, "--out", folder / name).code == 0
+    assert nearfar("ingest", folder / "points.npy", "--out", folder / "bare").code == 0
+    ended = nearfar(
+        "train", folder / "labelled", "--out", folder / "run", *TRAINING, "--checkpoint-every", "1e-9", "--report-every", "5"
+    )
+    assert ended.code == 0, ended
+    return Good(folder)
+
+
+def blobs(y: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(len(y), D)) + 4 * y[:, None] * np.arange(D)
+
+
+def write_rows(path: Path, rows: list[tuple[int, ...]]) -> Path:
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+def spoiled(values: np.ndarray, value: float) -> np.ndarray:
+    """The values with one of them, in row 7 and column 2, replaced."""
+    values = values.copy()
+    values[7, 2] = value
+    return values
+
+
+def saved(path: Path, array: np.ndarray, **options: bool) -> Path:
+    np.save(path, array, **options)
+    return path
+
+
+def archived(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def texted(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def truncated(path: Path, share: float = 0.6) -> Path:
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    return path
+
+
+def flipped(path: Path) -> Path:
+    """The file with its last byte changed."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 255]))
+    return path
+
+
+def without(folder: Path, name: str) -> Path:
+    (folder / name).unlink()
+    return folder
+
+
+def foreign_safetensors(place: Path) -> Path:
+    save_file({"weight": np.ones((2, 2), np.float32)}, place / "model.safetensors")
+    return place / "model.safetensors"
+
+
+def all_flipped(run: Path) -> Path:
+    checkpoints = sorted((run / "checkpoints").iterdir())
+    assert len(checkpoints) == 3
+    for checkpoint in checkpoints:
+        flipped(checkpoint)
+    return run
+
+
+Command = list[str | Path]
+Make = Callable[[Good, Path], Command]
+
+
+def ingesting(make: Callable[[Good, Path], Path], *options: str | Path) -> Make:
+    """`nearfar ingest` of a source."""
+    return lambda good, place: ["ingest", make(good, place), *options, "--out", place / "new"]
+
+
+def ingesting_with(option: str, name: str, text: str) -> Make:
+    """`nearfar ingest` of right points with a text file beside them."""
+    return lambda good, place: [
+        "ingest", good / "points.npy", option, texted(place / name, text), "--out", place / "new"
+    ]  # fmt: skip
+
+
+def training(dataset: str, *options: str) -> Make:
+    return lambda good, place: ["train", good / dataset, "--out", place / "new", *TRAINING, *options]
+
+
+def resuming(dataset: str, make: Callable[[Good, Path], Path], *options: str) -> Make:
+    return lambda good, place: [
+        "train", good / dataset, "--out", make(good, place), *TRAINING, "--checkpoint-every", "1e-9",
+        "--report-every", "5", *options, "--resume",
+    ]  # fmt: skip
+
+
+def evaluating(make: Callable[[Good, Path], Path], dataset: str = "labelled") -> Make:
+    return lambda good, place: ["evaluate", make(good, place), good / dataset]
+
+
+def transforming(source: str, make_out: Callable[[Good, Path], Path] = lambda _, place: place / "new.npy") -> Make:
+    return lambda good, place: ["transform", good / "run", good / source, "--out", make_out(good, place)]
+
+
+def X_of(good: Good) -> np.ndarray:
+    return np.load(good / "points.npy")
+
+
+CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
+    # points
+    "NaN in npz": (
+        ingesting(lambda g, p: archived(p / "a.npz", X=spoiled(X_of(g), np.nan))),
+        ("point 7 has NaN or infinity in feature 2", "must be finite", "fill or drop"),
+    ),
+    "NaN in npy": (
+        ingesting(lambda g, p: saved(p / "a.npy", spoiled(X_of(g), np.nan))),
+        ("point 7 has NaN or infinity in feature 2", "must be finite", "fill or drop"),
+    ),
+    "NaN in sparse": (
+        ingesting(lambda g, p: (sp.save_npz(p / "a.npz", sp.csr_matrix(spoiled(X_of(g), np.nan))), p / "a.npz")[1]),
+        ("point 7 has NaN or infinity in feature 2", "must be finite", "fill or drop"),
+    ),
+    "infinity": (
+        ingesting(lambda g, p: saved(p / "a.npy", spoiled(X_of(g), -np.inf))),
+        ("point 7 has NaN or infinity in feature 2",),
+    ),
+    "too large for float32": (
+        ingesting(lambda g, p: saved(p / "a.npy", spoiled(X_of(g), 1e300))),
+        ("point 7 has NaN or infinity in feature 2",),
+    ),
+    "NaN in points to transform": (
+        lambda g, p: ["transform", g / "run", saved(p / "a.npy", spoiled(X_of(g), np.nan)), "--out", p / "new.npy"],
+        ("point 7 has NaN or infinity in feature 2",),
+    ),
+    "no points": (ingesting(lambda g, p: saved(p / "a.npy", np.empty((0, 4)))), ("a.npy", "(0, 4)", "at least one")),
+    "a single row": (ingesting(lambda g, p: saved(p / "a.npy", np.ones(4))), ("(4,)", "two dimensions")),
+    "points of text": (
+        ingesting(lambda g, p: saved(p / "a.npy", np.array([["a", "b"]]))),
+        ("a.npy", "type <U1", "expected real numbers", "encode"),
+    ),
+    "sources of two widths": (
+        lambda g, p: ["ingest", g / "labelled.npz", g / "wide.npz", "--out", p / "new"],
+        ("10 features", "has 5", "as many in every source"),
+    ),
+    # files
+    "missing source": (ingesting(lambda g, p: p / "no.npy"), ("no.npy is missing", "expected a .npy file")),
+    "folder as source": (ingesting(lambda g, p: g / "labelled"), ("no suffix", ".npz", ".svm")),
+    "unknown suffix": (ingesting(lambda g, p: texted(p / "a.xls", "1")), (".xls", "expected one of .npy", "convert")),
+    "truncated npy": (
+        ingesting(lambda g, p: truncated(g.copy("points.npy", p))),
+        ("points.npy is not a complete .npy file",),
+    ),
+    "truncated npz": (
+        ingesting(lambda g, p: truncated(g.copy("labelled.npz", p))),
+        ("labelled.npz is not a complete .npz file",),
+    ),
+    "foreign npz": (
+        ingesting(lambda g, p: archived(p / "a.npz", weights=np.ones(3), bias=np.ones(1))),
+        ("weights, bias", "none named points or X", "--points-key"),
+    ),
+    "wrong points key": (
+        lambda g, p: ["ingest", g / "labelled.npz", "--points-key", "Z", "--out", p / "new"],
+        ("no array 'Z'", "X, y", "--points-key"),
+    ),
+    "text called npy": (
+        ingesting(lambda g, p: texted(p / "a.npy", "1,2\n3,4\n")),
+        ("a.npy is not a complete .npy file",),
+    ),
+    "pickled objects": (
+        ingesting(lambda g, p: saved(p / "a.npy", np.array([[1, "a"], [None, 2]], object), allow_pickle=True)),
+        ("a.npy", "objects", "save"),
+    ),
+    "text in svmlight": (
+        ingesting(lambda g, p: texted(p / "a.svm", "1 1:0.5 2:1\nspam and eggs\n")),
+        ("a.svm:2", "'spam'", "expected one number, then index:value"),
+    ),
+    # constraints
+    "index out of range": (
+        ingesting_with("--pairs", "p.csv", f"0,1,1\n2,{N},-1\n"),
+        (f"index {N}", f"{N} points", f"start at 0 and end at {N - 1}"),
+    ),
+    "negative index": (
+        ingesting_with("--pairs", "p.csv", "0,1,1\n2,-1,-1\n"),
+        ("index -1", f"{N} points", "start at 0"),
+    ),
+    "index out of range in triplets": (
+        ingesting_with("--triplets", "t.csv", f"0,1,2\n2,4,{N + 5}\n"),
+        ("triplets have index 65", "60 points"),
+    ),
+    "empty pairs": (ingesting_with("--pairs", "p.csv", ""), ("p.csv holds no rows", "one constraint a line")),
+    "empty pairs in npy": (
+        lambda g, p: [
+            "ingest", g / "points.npy", "--pairs", saved(p / "p.npy", np.empty((0, 3), int)), "--out", p / "new"
+        ],  # fmt: skip
+        ("no pairs", "expected at least one"),
+    ),
+    "bad line of pairs": (
+        ingesting_with("--pairs", "p.csv", "i,j,y\n0,1,1\n2,x,-1\n"),
+        ("p.csv:3", "'x' is not a whole number", "i, j, +1 or -1"),
+    ),
+    "pairs of two columns": (ingesting_with("--pairs", "p.csv", "0,1\n"), ("p.csv:1", "2 columns", "expected 3")),
+    "y of 0 and 1": (
+        ingesting_with("--pairs", "p.csv", "0,1,1\n2,3,0\n"),
+        ("p.csv:2", "y is 0", "expected +1 (similar) or -1 (dissimilar)", "0/1 must be turned"),
+    ),
+    "pairs and triplets": (
+        lambda g, p: [
+            "ingest", g / "points.npy", "--pairs", g / "pairs.csv", "--triplets", g / "triplets.csv", "--out", p / "new"
+        ],  # fmt: skip
+        ("several ways", "--pairs, or --similar"),
+    ),
+    "only similar pairs": (training("only-similar"), ("no dissimilar pairs", "both kinds")),
+    "neither constraints nor labels": (training("bare"), ("neither constraints nor labels", "--labels or --pairs")),
+    "no labels to learn from": (training("paired", "--from-labels"), ("no labels", "--labels")),
+    # labels
+    "one class": (training("one-class"), ("all labels are 0", "at least two classes")),
+    "singletons": (training("singletons"), ("every class has one point", "two or more")),
+    "labels of the wrong length": (
+        ingesting_with("--labels", "l.txt", "0\n1\n" * 10),
+        ("20 labels for 60 points", "expected one a point"),
+    ),
+    "labels of the wrong length in npz": (
+        ingesting(lambda g, p: archived(p / "a.npz", X=X_of(g), y=np.zeros(N - 1, int))),
+        ("59 labels for 60 points", "expected one a point"),
+    ),
+    "labels with an empty line": (
+        ingesting_with("--labels", "l.txt", "0\n\n1\n"),
+        ("l.txt:2", "the line is empty", "one label a line"),
+    ),
+    "labels of fractions": (
+        ingesting(lambda g, p: archived(p / "a.npz", X=X_of(g), y=np.linspace(0, 1, N))),
+        ("NaN or fractions", "whole numbers or text"),
+    ),
+    "missing labels file": (
+        lambda g, p: ["ingest", g / "points.npy", "--labels", p / "no.txt", "--out", p / "new"],
+        ("no.txt is missing",),
+    ),
+    # sampling
+    "sample without labels": (lambda g, p: ["sample", g.copy("bare", p), "--similar", "5"], ("no labels", "--labels")),
+    "sample nothing": (lambda g, p: ["sample", g.copy("labelled", p)], ("--similar N --dissimilar N, or --triplets N",)),
+    "sample both": (
+        lambda g, p: ["sample", g.copy("labelled", p), "--similar", "5", "--triplets", "5"],
+        ("--similar N --dissimilar N, or --triplets N",),
+    ),
+    "sample fewer than none": (lambda g, p: ["sample", g / "labelled", "--similar", "-1"], ("--similar", "0")),
+    "sample one class": (
+        lambda g, p: ["sample", g.copy("one-class", p), "--similar", "5", "--dissimilar", "5"],
+        ("one class", "two or more"),
+    ),
+    "sample singletons": (
+        lambda g, p: ["sample", g.copy("singletons", p), "--triplets", "5"],
+        ("no class has two points",),
+    ),
+    # settings
+    "rank above the features": (training("labelled", "--rank", "6"), ("rank is 6", "5 features", "at most")),
+    "rank of nothing": (training("labelled", "--rank", "0"), ("rank is 0", "more than 0")),
+    "rank in words": (training("labelled", "--rank", "two"), ("--rank", "integer", "nearfar train --help")),
+    "no steps": (training("labelled", "--steps", "0"), ("steps is 0", "more than 0")),
+    "step size of NaN": (training("labelled", "--step-size", "nan"), ("step_size is nan", "finite")),
+    "unknown loss": (training("labelled", "--loss", "softmax"), ("--loss", "'softmax'", "hinge", "logistic")),
+    "unknown engine": (training("labelled", "--engine", "spark"), ("--engine", "'spark'", "serial", "threads")),
+    "unknown consistency": (
+        training("labelled", "--consistency", "ssp:x"),
+        ("consistency is 'ssp:x'", "asp, bsp or ssp:S", "as in ssp:3"),
+    ),
+    "unknown option": (training("labelled", "--speed", "9"), ("--speed", "nearfar train --help")),
+    "unknown command": (lambda g, p: ["teach"], ("'teach'", "nearfar --help")),
+    "serial with two workers": (
+        training("labelled", "--engine", "serial", "--workers", "2"),
+        ("serial has one worker", "use engine threads"),
+    ),
+    "neighbour loss on pairs": (
+        training("paired", "--loss", "neighbour"),
+        ("the neighbour loss does not take pairs", "use hinge or logistic, or learn from labels"),
+    ),
+    "comparison loss on pairs": (
+        training("paired", "--loss", "comparison"),
+        ("the comparison loss does not take pairs", "use hinge or logistic"),
+    ),
+    "hinge loss on triplets": (
+        training("compared", "--loss", "hinge"),
+        ("the hinge loss does not take triplets", "use comparison"),
+    ),
+    # where to write
+    "ingest below a file": (
+        lambda g, p: ["ingest", g / "labelled.npz", "--out", texted(p / "file", "") / "new"],
+        ("cannot write", "Not a directory", "choose a folder that exists"),
+    ),
+    "ingest to a missing folder": (
+        lambda g, p: ["ingest", g / "labelled.npz", "--out", p / "no" / "new"],
+        ("cannot write", "No such file", "choose a folder that exists"),
+    ),
+    "train below a file": (
+        lambda g, p: ["train", g / "labelled", "--out", texted(p / "file", "") / "new", *TRAINING],
+        ("cannot make the folder", "Not a directory"),
+    ),
+    "transform below a file": (
+        transforming("points.npy", lambda _, place: texted(place / "file", "") / "new.npy"),
+        ("cannot write", "Not a directory", "choose a folder that exists"),
+    ),
+    "a name too long": (
+        lambda g, p: ["ingest", g / "labelled.npz", "--out", p / ("x" * 300)],
+        ("File name too long", "choose"),
+    ),
+    "ingest to what exists": (
+        lambda g, p: ["ingest", g / "labelled.npz", "--out", g.copy("labelled", p)],
+        ("labelled exists already", "choose another name"),
+    ),
+    "train to what exists": (
+        lambda g, p: ["train", g / "labelled", "--out", g.copy("run", p), *TRAINING],
+        ("run exists already", "another folder", "--resume"),
+    ),
+    "transform to what exists": (
+        transforming("points.npy", lambda good, place: good.copy("points.npy", place)),
+        ("points.npy exists already", "choose another name"),
+    ),
+    "nowhere to write": (lambda g, p: ["train", g / "labelled"], ("--out", "nearfar train --help")),
+    # runs
+    "resume without a run": (
+        resuming("labelled", lambda g, p: p / "run"),
+        ("run is not a run folder", "no run.toml", "nearfar train"),
+    ),
+    "resume with other settings": (
+        resuming("labelled", lambda g, p: g.copy("run", p), "--rank", "3", "--loss", "hinge"),
+        ("other settings", "rank: 3 now, 2 before", "loss: hinge now, auto before", "resume it with the same"),
+    ),
+    "resume on other data": (
+        resuming("other", lambda g, p: g.copy("run", p)),
+        ("fingerprint", "now", "before"),
+    ),
+    "resume on constraints": (
+        lambda g, p: resuming("labelled", lambda *_: g.copy("run", p))(Good(sampled(g, p)), p),
+        ("learns_from: pairs now, labels before",),
+    ),
+    "all checkpoints damaged": (
+        resuming("labelled", lambda g, p: all_flipped(g.copy("run", p)), "--steps", "40"),
+        ("every checkpoint in", "is damaged", "start the run again"),
+    ),
+    "run.toml is no TOML": (
+        evaluating(lambda g, p: (texted(g.copy("run", p) / "run.toml", "rank = = 2\n"), p / "run")[1]),
+        ("run.toml is not valid TOML",),
+    ),
+    "not a run": (evaluating(lambda g, p: g / "labelled"), ("not a run folder", "no run.toml", "nearfar train")),
+    "missing run": (evaluating(lambda g, p: p / "no"), ("no", "nearfar train")),
+    "run without a metric": (
+        evaluating(lambda g, p: without(g.copy("run", p), "metric.safetensors")),
+        ("metric.safetensors is missing", "--resume"),
+    ),
+    # metrics
+    "foreign safetensors": (
+        evaluating(lambda g, p: foreign_safetensors(p)),
+        ("model.safetensors is a safetensors file, but not a metric", "expected one written by"),
+    ),
+    "metric that is no safetensors": (
+        evaluating(lambda g, p: texted(p / "m.safetensors", "spam")),
+        ("m.safetensors is not a complete safetensors file",),
+    ),
+    "truncated metric": (
+        evaluating(lambda g, p: truncated(g.copy("run", p) / "metric.safetensors", 0.95)),
+        ("metric.safetensors is not a complete safetensors file",),
+    ),
+    "damaged metric": (
+        evaluating(lambda g, p: flipped(g.copy("run", p) / "metric.safetensors")),
+        ("metric.safetensors is damaged", "checksum"),
+    ),
+    "metric of another width": (
+        evaluating(lambda g, p: g / "run", "wide"),
+        ("points have 10 features", "measures points of 5"),
+    ),
+    "transform of another width": (
+        transforming("wide.npz"),
+        ("points have 10 features", "measures points of 5"),
+    ),
+    # datasets
+    "missing dataset": (training("no"), ("no does not exist", "nearfar ingest")),
+    "not a dataset": (training("run"), ("has no dataset.json", "nearfar ingest")),
+    "file as dataset": (training("labelled.npz"), ("nearfar ingest",)),
+    "dataset without its points": (
+        lambda g, p: ["train", without(g.copy("labelled", p), "points.npy"), "--out", p / "new", *TRAINING],
+        ("points.npy is missing",),
+    ),
+    "dataset without its labels": (
+        lambda g, p: ["train", without(g.copy("labelled", p), "labels.npy"), "--out", p / "new", *TRAINING],
+        ("labels.npy is missing",),
+    ),
+    "dataset of other points": (
+        lambda g, p: [
+            "train", saved(g.copy("labelled", p) / "points.npy", X_of(g).astype("f4") + 1).parent,
+            "--out", p / "new", *TRAINING,
+        ],  # fmt: skip
+        ("not those it was made with", "ingest the source again"),
+    ),
+    "dataset to judge by without labels": (
+        evaluating(lambda g, p: g / "run", "bare"),
+        ("neither pairs nor labels to judge a metric by",),
+    ),
+    "dataset to judge by of one kind": (evaluating(lambda g, p: g / "run", "only-similar"), ("dissimilar",)),
+    "dataset to judge by of one class": (evaluating(lambda g, p: g / "run", "one-class"), ("one class", "two")),
+}  # fmt: skip
+
+
+def sampled(good: Good, place: Path) -> Path:
+    dataset = good.copy("labelled", place)
+    assert nearfar("sample", dataset, "--similar", "50", "--dissimilar", "50").code == 0
+    return dataset.parent
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_ends_in_one_clear_line_and_leaves_nothing_behind(name: str, good: Good, tmp_path: Path) -> None:
+    make, says = CASES[name]
+    command = make(good, tmp_path)
+    before, kept = contents(tmp_path), contents(good.folder)
+    ended = nearfar(*command)
+    assert_one_clear_line(ended, says)
+    assert contents(tmp_path) == before
+    assert contents(good.folder) == kept
