@@ -38,7 +38,7 @@ WRONG = [
     *((name, value, "a whole number") for name in WHOLE_ABOVE_0 + MAY_BE_ZERO for value in (2.5, Fraction(7, 2))),
     *((name, -1, "at least 0") for name in MAY_BE_ZERO),
     *((name, 10**400, "a finite number") for name in REAL_ABOVE_0),
-    *((name, value, "expected one of") for name in NAMES for value in ("", "Hinge", 3, None, ["hinge"])),
+    *((name, value, "one of") for name in NAMES for value in ("", "Hinge", 3, None, ["hinge"])),
     *((name, value, "true or false") for name in SWITCHES for value in (1, 0, "yes", None)),
     ("seed", 2**64, "at most"),
     ("seed", 10**400, "at most"),

@@ -12,12 +12,12 @@ from typing import Annotated, Any, NoReturn, get_args, get_type_hints
 import typer
 
 from nearfar.data.constraints import Constraints, Labels
-from nearfar.data.dataset import Dataset, store_constraints
+from nearfar.data.dataset import Dataset, constraints_fingerprint, store_constraints
 from nearfar.data.from_labels import LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.ingest import ingest as ingest_sources
 from nearfar.demo import run_demo
 from nearfar.display import TrainingDisplay, print_table
-from nearfar.errors import InvalidConstraints, InvalidInput, InvalidSettings, NearfarError
+from nearfar.errors import InvalidConstraints, InvalidInput, InvalidRun, InvalidSettings, NearfarError
 from nearfar.evaluation.summary import Summary, summarise
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric, load_metric
@@ -49,7 +49,9 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=field.default,
-            annotation=Annotated[hints[field.name], typer.Option(help=_sentence(field.metadata["help"], hints[field.name]))],
+            annotation=Annotated[
+                hints[field.name], typer.Option(help=_sentence(field.metadata["help"], hints[field.name]))
+            ],
         )
         for field in dataclasses.fields(TrainingSettings)
     ]
@@ -67,7 +69,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 def _sentence(text: str, hint: Any) -> str:
     """A help text as a sentence; a value of the option, or a name before a colon, stays as it is written."""
-    first = text.split()[0]
+    first = text.split(maxsplit=1)[0]
     is_name = first.endswith(":") or first in get_args(hint)
     return (text if is_name else text[0].upper() + text[1:]) + "."
 
@@ -115,7 +117,8 @@ def sample(
     draws = LabelDraws(_labels(opened))
     drawn = draw_triplets(draws, triplets, seed) if triplets else draw_pairs(draws, similar, dissimilar, seed)
     _note(store_constraints(dataset, drawn))
-    print(f"{dataset}: " + (f"{triplets} triplets" if triplets else f"{similar} similar, {dissimilar} dissimilar pairs"))
+    counted = f"{triplets} triplets" if triplets else f"{similar} similar, {dissimilar} dissimilar pairs"
+    print(f"{dataset}: {counted}")
 
 
 @app.command()
@@ -123,17 +126,17 @@ def sample(
 def train(
     dataset: DatasetFolder,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make, or to go on with.")],
-    from_labels: Annotated[bool, typer.Option("--from-labels", help="Learn from labels though constraints are stored.")] = False,
+    from_labels: Annotated[
+        bool, typer.Option("--from-labels", help="Learn from labels though constraints are stored.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
-    settings: TrainingSettings = TrainingSettings(),
+    *,
+    settings: TrainingSettings,
 ) -> None:
     """Learn a metric from a dataset. Stored constraints train where there are any, else the labels do."""
     opened = Dataset.open(dataset)
-    constraints: Constraints
-    if opened.constraints is None or from_labels:
-        constraints = _labels(opened)
-    else:
-        constraints = opened.constraints
+    stored = None if from_labels else opened.constraints
+    constraints: Constraints = _labels(opened) if stored is None else stored
     with TrainingDisplay(settings.workers) as display:
         result = train_metric(
             opened.points,
@@ -146,6 +149,7 @@ def train(
                 "dataset": str(dataset.resolve()),
                 "fingerprint": opened.fingerprint,
                 "learns_from": type(constraints).__name__.lower(),
+                "constraints": opened.fingerprint if stored is None else constraints_fingerprint(stored),
             },
             on_report=[display],
             stop_on_signals=True,
@@ -168,7 +172,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Judge a metric on a dataset, beside plain Euclidean distance."""
-    metric, training = _metric_and_training_data(run)
+    metric, training = _metric(run), _training_data(run)
     opened = Dataset.open(dataset)
     judged = {
         name: summarise(distance, opened, training, n_pairs=pairs, k=neighbours, seed=seed)
@@ -188,31 +192,37 @@ def transform(
     points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
 ) -> None:
     """Write Lx for every point x. Euclidean distance between the results is the learned distance."""
-    metric, _ = _metric_and_training_data(run)
-    shape = transform_to_file(metric, source, out, points_key)
+    shape = transform_to_file(_metric(run), source, out, points_key)
     print(f"{out}: {shape[0]} points of {shape[1]} features")
 
 
 def _labels(dataset: Dataset) -> Labels:
     if dataset.labels is None:
-        raise InvalidConstraints(
-            f"{dataset.folder} has neither constraints nor labels to learn from; ingest it again with --labels or --pairs"
-        )
+        constraints = "neither constraints nor labels" if dataset.constraints is None else "constraints, but no labels"
+        raise InvalidConstraints(f"{dataset.folder} has {constraints}; ingest it again with --labels or --pairs")
     return Labels(dataset.labels)
 
 
-def _metric_and_training_data(run: Path) -> tuple[Metric, Dataset | None]:
-    """The metric of a run, and what it was trained on where that is still there."""
+def _metric(run: Path) -> Metric:
     if run.is_file():
-        return load_metric(run), None
+        return load_metric(run)
     folder = RunFolder(run)
-    _, source = folder.read()
-    metric = load_metric(folder.metric)
+    folder.read()
+    if not folder.metric.exists():
+        raise InvalidRun(f"{folder.metric} is missing: the run has not ended; go on with it by nearfar train --resume")
+    return load_metric(folder.metric)
+
+
+def _training_data(run: Path) -> Dataset | None:
+    """What a run was trained on, where that is known and still there."""
+    if run.is_file():
+        return None
+    _, source = RunFolder(run).read()
     try:
-        return metric, Dataset.open(Path(source["dataset"]))
+        return Dataset.open(Path(source["dataset"]))
     except (NearfarError, KeyError):
         _note(["the dataset of the run is not there any more, so neighbours are searched in the dataset given"])
-        return metric, None
+        return None
 
 
 def _print_summaries(judged: dict[str, Summary]) -> None:

@@ -3,17 +3,20 @@
 import sys
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from nearfar.parameter_server.progress import Report
 
 _SECONDS_BETWEEN_LINES = 2.0
+_SHARE_TO_TELL_BY = 0.01
+"""The share of the budget to use before the time left is told."""
 
 
 class TrainingDisplay:
@@ -30,10 +33,15 @@ class TrainingDisplay:
     def __enter__(self) -> "TrainingDisplay":
         if self._console.is_terminal:
             self._progress = Progress(
-                SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"), TimeElapsedColumn(),
-                _TimeLeft(), console=self._console,
-            )  # fmt: skip
-            self._task = self._progress.add_task("", total=None, line="starting")
+                SpinnerColumn(),
+                BarColumn(bar_width=16),
+                TextColumn("{task.fields[line]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+                TimeElapsedColumn(),
+                _TimeLeft(),
+                console=self._console,
+                expand=True,
+            )
+            self._task = self._progress.add_task("", total=None, line="starting", ends=None)
             self._progress.start()
         return self
 
@@ -42,7 +50,10 @@ class TrainingDisplay:
         self._last = report
         if self._progress is not None:
             total = 1.0 if report.used else None
-            self._progress.update(self._task, total=total, completed=report.used, line=self._line(report))
+            ends = (
+                time.monotonic() + report.seconds * (1 / report.used - 1) if report.used >= _SHARE_TO_TELL_BY else None
+            )
+            self._progress.update(self._task, total=total, completed=report.used, line=self._line(report), ends=ends)
         elif time.monotonic() >= self._next_line:
             self._print_line(report)
 
@@ -67,18 +78,18 @@ class TrainingDisplay:
 
 
 class _TimeLeft(ProgressColumn):
-    """The time that is left by the share that is done."""
+    """The time that is left, by the share that is done and the seconds it took, those before a resume included."""
 
     def render(self, task: Task) -> Text:
-        if not task.total or not task.completed or task.elapsed is None:
+        if task.fields["ends"] is None:
             return Text("")
-        left = task.elapsed * (1 - task.completed / task.total) / (task.completed / task.total)
-        return Text(f"{int(left // 60)}:{int(left % 60):02d} left", style="progress.remaining")
+        left = timedelta(seconds=max(0, round(task.fields["ends"] - time.monotonic())))
+        return Text(f"{left} left", style="progress.remaining")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on standard output."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title or None, title_justify="left")
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from nearfar import errors
 from nearfar.evaluation import retrieval
-from nearfar.evaluation.retrieval import neighbour_error, neighbours, recall_at
+from nearfar.evaluation.retrieval import judge_neighbours, neighbours
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric
 
@@ -74,7 +74,7 @@ def test_neighbour_error_is_that_of_scikit_learn(digits, store, k):
     odd, query_odd = reference_labels % 2, query_labels % 2  # two classes: an odd k has no ties
     classifier = KNeighborsClassifier(k, algorithm="brute").fit(metric.transform(references), odd)
     expected = 1 - classifier.score(metric.transform(queries), query_odd)
-    found = neighbour_error(metric, store(references), odd, store(queries), query_odd, k=k)
+    found = judge_neighbours(metric, store(references), odd, store(queries), query_odd, k=k).error
     assert found == pytest.approx(expected, abs=1e-12)
     assert 0.02 < found < 0.5
 
@@ -92,25 +92,25 @@ def test_neighbour_error_is_that_of_scikit_learn(digits, store, k):
 )
 def test_votes(labels, k, winner):
     references = np.arange(1.0, len(labels) + 1)[:, np.newaxis]
-    wrong = [neighbour_error(Euclidean(), references, list(labels), [[0.0]], [candidate], k=k) for candidate in "abcd"]
+    wrong = [judge_neighbours(Euclidean(), references, list(labels), [[0.0]], [candidate], k=k).error for candidate in "abcd"]
     assert wrong == [float(candidate != winner) for candidate in "abcd"]
 
 
 def test_recall_at_is_the_share_that_finds_its_class():
     references, labels = [[1.0], [2.0], [3.0], [4.0]], ["a", "b", "b", "c"]
     queries, classes = [[0.0], [0.0], [0.0], [0.0], [5.0]], ["a", "b", "c", "d", "c"]
-    found = recall_at(Euclidean(), references, labels, queries, classes, ks=(1, 2, 4))
+    found = judge_neighbours(Euclidean(), references, labels, queries, classes, ks=(1, 2, 4)).recall
     assert found == {1: 2 / 5, 2: 3 / 5, 4: 4 / 5}
 
 
 def test_recall_and_error_leave_the_point_itself_out(digits):
     points, labels = digits[0][:500], digits[1][:500]
-    assert recall_at(Euclidean(), points, labels, points, labels, ks=[1]) == {1: 1.0}
-    found = recall_at(Euclidean(), points, labels, points, labels, leave_one_out=True)
+    assert judge_neighbours(Euclidean(), points, labels, points, labels, ks=[1]).recall == {1: 1.0}
+    found = judge_neighbours(Euclidean(), points, labels, points, labels, leave_one_out=True).recall
     nearest = NearestNeighbors(n_neighbors=10).fit(points).kneighbors(return_distance=False)
     hits = labels[nearest] == labels[:, np.newaxis]
     assert found == pytest.approx({k: hits[:, :k].any(axis=1).mean() for k in (1, 5, 10)}, abs=0.003)
-    error = neighbour_error(Euclidean(), points, labels, points, labels, k=1, leave_one_out=True)
+    error = judge_neighbours(Euclidean(), points, labels, points, labels, k=1, leave_one_out=True).error
     assert error == pytest.approx(1 - found[1])
 
 
@@ -158,17 +158,17 @@ WRONG = {
         "point 0 .*feature 1",
     ),
     "too few labels": (
-        lambda: neighbour_error(Euclidean(), POINTS, LABELS[:3], POINTS, LABELS),
+        lambda: judge_neighbours(Euclidean(), POINTS, LABELS[:3], POINTS, LABELS),
         errors.InvalidConstraints,
         r"reference labels have shape \(3,\); expected \(4,\)",
     ),
     "no ks": (
-        lambda: recall_at(Euclidean(), POINTS, LABELS, POINTS, LABELS, ks=()),
+        lambda: judge_neighbours(Euclidean(), POINTS, LABELS, POINTS, LABELS, ks=()),
         errors.InvalidSettings,
         "ks is",
     ),
     "a k of 0 among the ks": (
-        lambda: recall_at(Euclidean(), POINTS, LABELS, POINTS, LABELS, ks=(0, 1)),
+        lambda: judge_neighbours(Euclidean(), POINTS, LABELS, POINTS, LABELS, ks=(0, 1)),
         errors.InvalidSettings,
         "ks is",
     ),

@@ -10,9 +10,10 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 
 from nearfar.data.constraints import Pairs
 from nearfar.errors import InvalidConstraints
-from nearfar.evaluation.verification import best_threshold, judge_pairs, precision_recall, roc
+from nearfar.evaluation.verification import judge_pairs, precision_recall, roc
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric
+from nearfar.objective.ranking import best_threshold
 
 side = arrays(np.float32, st.integers(1, 25), elements=st.sampled_from(np.arange(12) / 8))
 
@@ -46,6 +47,9 @@ def test_judged_pairs_of_digits(digits):
     assert judged.accuracy == pytest.approx(balanced_accuracy(near, far, judged.threshold), abs=1e-9)
     assert judged.accuracy == pytest.approx((1 + (hits - false_alarms).max()) / 2, abs=1e-3)
     assert (judged.n_similar, judged.n_dissimilar) == (len(near), len(far))
+    precision, recall, _ = precision_recall_curve(truth, score)
+    for at, found in judged.precision_at_recall.items():
+        assert found == pytest.approx(precision[recall >= float(at) - 1e-9][-1], abs=1e-3)
 
 
 def test_a_metric_is_judged_by_its_own_threshold():

@@ -71,7 +71,7 @@ def fast(L, points, batch, loss, kernel=None):
 def assert_equal_gradients(found, expected, tolerance=2e-5):
     (value, G, *_), (expected_value, expected_G) = found, expected
     assert value == pytest.approx(expected_value, rel=tolerance, abs=1e-6)
-    np.testing.assert_allclose(G, expected_G, rtol=0, atol=tolerance * np.abs(expected_G).max(initial=1e-3))
+    np.testing.assert_allclose(G, expected_G, rtol=0, atol=tolerance * np.abs(expected_G).max(initial=0.05))
 
 
 def numeric_gradient(objective, L, step=1e-6):
@@ -256,7 +256,7 @@ def test_points_far_from_the_origin_lose_few_digits():
     assert_equal_gradients(found, reference(L, X, batch, Logistic(margin=3.0)), 2e-3)
     block = a_block(len(X))
     for loss in BLOCK_LOSSES:
-        assert_equal_gradients(fast(L, as_points(X), block, loss), reference(L, X, block, loss), 2e-3)
+        assert_equal_gradients(fast(L, as_points(X), block, loss), reference(L, X, block, loss), 2e-4)
 
 
 @pytest.mark.parametrize("n", [20, 400])
@@ -307,7 +307,7 @@ def test_a_batch_without_any_slope_has_a_gradient_of_zeros():
 
 @pytest.mark.parametrize("store", STORAGES.values(), ids=STORAGES)
 def test_kept_buffers_do_not_leak_from_batch_to_batch(store):
-    L, X, _ = problem(n=60, d=130)
+    L, X, _ = problem(n=60, d=130, density=0.02)
     points, loss = as_points(store(X)), Logistic(margin=3.0)
     kernel, out = GradientKernel(points, loss, len(L)), Gradient.empty()
     for seed, pairs in enumerate((30, 3, 200, 0, 1, 90)):
@@ -315,6 +315,8 @@ def test_kept_buffers_do_not_leak_from_batch_to_batch(store):
         for chosen in (batch, a_block(60, seed)):
             gathered = kernel.rows_of(chosen)
             value = kernel.gradient(np.ascontiguousarray(L.T), chosen, gathered, out)
+            touched = X[chosen.indices].any(axis=0) if points.is_sparse else np.ones(130)
+            np.testing.assert_array_equal(out.features, np.flatnonzero(touched))
             G = np.zeros(L.shape)
             G[:, out.features] = out.values.T
             assert_equal_gradients((value, G), reference(L, X, chosen, loss), 1e-4)

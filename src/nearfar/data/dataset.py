@@ -134,6 +134,16 @@ def fingerprint(points: Points, labels: NDArray[Any] | None) -> str:
     return digest.hexdigest()[:16]
 
 
+def constraints_fingerprint(constraints: Pairs | Comparisons) -> str:
+    """16 hex digits that tell constraints apart, from how many they are and a few of them; always cheap."""
+    digest = hashlib.sha256()
+    for name, stored in storable_constraints(constraints, 0).items():
+        chosen = np.linspace(0, max(0, len(stored.array) - 1), _FINGERPRINT_ROWS).astype(np.int64)
+        sample = stored.array[chosen].tolist() if len(stored.array) else []
+        digest.update(repr((name, len(stored.array), sample)).encode())
+    return digest.hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class _Description:
     """What ``dataset.json`` says. The length of a constraint array is the number of constraints."""
@@ -176,7 +186,10 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _open_array(folder: Path, name: str, expected: Form) -> NDArray[Any]:
-    array = read_npy(_file(folder, name))
+    try:
+        array = read_npy(_file(folder, name))
+    except InvalidFile as error:
+        raise InvalidFile(f"{error}; ingest the source again") from error
     if Form(array.dtype.str, array.shape) != expected:
         raise InvalidFile(
             f"{_file(folder, name)} has type {array.dtype.str} and shape {array.shape}, but "

@@ -30,6 +30,8 @@ class Verification:
     """Share of errors at the threshold where both kinds are equally frequent."""
     n_similar: int
     n_dissimilar: int
+    precision_at_recall: dict[str, float]
+    """The precision–recall curve at recall 0.1, 0.2, … 1.0."""
 
 
 def judge_pairs(metric: Distance, points: Any, pairs: Pairs) -> Verification:
@@ -54,6 +56,7 @@ def judge_pairs(metric: Distance, points: Any, pairs: Pairs) -> Verification:
         equal_error_rate=_equal_error_rate(near, far),
         n_similar=len(near),
         n_dissimilar=len(far),
+        precision_at_recall=_precision_at_recall(near, far),
     )
 
 
@@ -84,6 +87,12 @@ def roc(near: Distances, far: Distances) -> tuple[Curve, Curve, Distances]:
         np.concatenate((start, nears / len(near))),
         np.concatenate((np.full(1, -np.inf, thresholds.dtype), thresholds)),
     )
+
+
+def _precision_at_recall(near: Distances, far: Distances) -> dict[str, float]:
+    precision, recall, _ = precision_recall(near, far)
+    places = np.searchsorted(recall, np.arange(1, 11) / 10 - 1e-12)
+    return {f"{(i + 1) / 10:.1f}": float(precision[place]) for i, place in enumerate(places)}
 
 
 def _equal_error_rate(near: Distances, far: Distances) -> float:

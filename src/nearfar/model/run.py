@@ -43,7 +43,10 @@ class RunFolder:
     def create(self, settings: TrainingSettings, source: dict[str, str]) -> None:
         """Make the folder; ``source`` says what it learns from."""
         self.check_new()
-        make_folder(self.path)
+        try:
+            make_folder(self.path)
+        except InvalidFile as error:
+            raise InvalidFile(f"{error}; choose a place that is writable") from error
         self._describe(settings, source)
 
     def resume(self, settings: TrainingSettings, source: dict[str, str]) -> None:
@@ -59,13 +62,15 @@ class RunFolder:
             what = "; ".join(changed)
             raise InvalidRun(f"{self.path} was made with other settings ({what}); resume it with the same")
         self._describe(settings, source)
+        if not self.checkpoints(settings.keep_checkpoints).paths():
+            self.history.unlink(missing_ok=True)  # it ended before there was anything to go on from
 
     def read(self) -> tuple[TrainingSettings, dict[str, str]]:
         """The settings, and what the run learns from."""
         try:
             text = self.description.read_text()
         except FileNotFoundError as error:
-            raise InvalidRun(f"{self.path} is no run folder: it has no run.toml; make one with nearfar train") from error
+            raise InvalidRun(f"{self.path} is no run folder: it has no run.toml; nearfar train makes one") from error
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{self.description} cannot be read: {error}") from error
         settings_text, _, source_text = text.partition("[data]\n")

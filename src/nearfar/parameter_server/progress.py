@@ -76,7 +76,7 @@ class Progress:
             since.steps[push.worker] = since.steps.get(push.worker, 0) + 1
 
     def report(self, step: int, seconds: float, used: float, judgement: Judgement | None) -> Report:
-        """Make a report, and begin counting for the next. Without a judgement, the batches' mean objective stands in."""
+        """Make a report, and begin counting for the next. Without a judgement the batches' mean objective stands in."""
         since, self._since = self._since, _Since(seconds)
         count = max(1, since.pushes)
         elapsed = max(1e-9, seconds - since.seconds)

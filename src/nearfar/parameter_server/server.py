@@ -79,21 +79,27 @@ class Server:
         arrived = self.inbound.take_all(timeout)
         pushes, self._held = self._clocks.ready(self._held + arrived)
         fresh = self._without_repeats(pushes)
-        applied = [
-            Applied(push, self.version + i - push.version, len(arrived)) for i, push in enumerate(fresh)
-        ]
-        self._check_finite(fresh)
-        if fresh:
-            step_sizes = [self._step_size_for(self.version + i, a.staleness) for i, a in enumerate(applied)]
-            with self._changing:
-                self.rule.apply(self.Lt, [push.gradient for push in fresh], step_sizes)
-                self.version += len(fresh)
-                for push in fresh:
-                    self._row_versions[push.gradient.features] = self.version
+        applied = [Applied(push, self.version + i - push.version, len(arrived)) for i, push in enumerate(fresh)]
+        try:
+            self._check_finite(fresh)
+            self._apply(applied)
+        finally:
+            for push in pushes:
+                push.release()
         for push in pushes:
-            push.release()
             self._clocks.applied(push.worker, push.clock)
         return applied
+
+    def _apply(self, applied: list[Applied]) -> None:
+        if not applied:
+            return
+        gradients = [one.push.gradient for one in applied]
+        step_sizes = [self._step_size_for(self.version + i, one.staleness) for i, one in enumerate(applied)]
+        with self._changing:
+            self.rule.apply(self.Lt, gradients, step_sizes)
+            self.version += len(applied)
+            for gradient in gradients:
+                self._row_versions[gradient.features] = self.version
 
     @property
     def waiting(self) -> int:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.constraints import Comparisons, Pairs
+from nearfar.data.formats.table import user_array
 from nearfar.errors import InvalidConstraints, InvalidFile
-from nearfar.files import read_npy
 
 _TEXT_SUFFIXES = (".txt", ".csv", ".tsv")
 _LARGEST_WHOLE_FLOAT = 2**53
@@ -46,7 +46,7 @@ def _read_rows(path: Path, columns: dict[int, str]) -> NDArray[Any]:
     """The rows of the file, as wide as one of ``columns``, which maps a width to what it means."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        rows = read_npy(path)
+        rows = user_array(path)
         if rows.ndim != 2 or rows.shape[1] not in columns or rows.dtype.kind not in "iuf":
             raise InvalidFile(
                 f"{path} has shape {rows.shape} and type {rows.dtype}; expected whole numbers, {_described(columns)}"

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.formats.table import user_array
 from nearfar.errors import InvalidFile
-from nearfar.files import read_npy
 
 
 def read_labels(path: Path) -> NDArray[Any]:
     """One label a point, in the order of the points; in text, numbers if all of them are whole numbers."""
     if path.suffix.lower() == ".npy":
-        return read_npy(path)
+        return user_array(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except FileNotFoundError as error:

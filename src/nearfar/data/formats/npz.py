@@ -30,7 +30,9 @@ def read(source: Path, points_key: str | None = None, labels_key: str | None = N
         try:
             archive = np.load(file, allow_pickle=False)
         except _DAMAGED as error:
-            raise InvalidFile(f"{source} is not a complete .npz file: {_reason(error)}") from error
+            raise InvalidFile(
+                f"{source} is not a complete .npz file: {_reason(error)}; expected one that np.savez wrote"
+            ) from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InvalidFile(f"{source} holds a single array; expected an .npz archive: rename it to .npy")
         return Table(_points(source, archive, points_key), _labels(source, archive, labels_key))

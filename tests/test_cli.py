@@ -1,0 +1,333 @@
+"""The command line end to end, on digits: the commands a user types, and what they leave and print."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.cli import main
+from nearfar.data.dataset import Dataset
+from nearfar.model.metric import load_metric
+from nearfar.model.run import RunFolder
+from nearfar.settings import TrainingSettings
+
+QUICK = ("--rank", "8", "--block-size", "200", "--batch-size", "200")
+HISTORY_KEYS = {
+    "step", "seconds", "pairs", "points", "objective", "ap", "pairs_per_second", "staleness_mean", "staleness_max",
+    "queue_depth", "bytes", "workers",
+}  # fmt: skip
+FIGURES = {
+    "average_precision", "roc_auc", "accuracy", "threshold", "equal_error_rate", "n_similar", "n_dissimilar",
+    "3nn_error", "recall_at_1", "recall_at_5", "recall_at_10",
+}  # fmt: skip
+ESCAPE = "\x1b"
+
+
+def nearfar(*arguments: str | Path) -> str:
+    """What a command that must succeed prints on standard output."""
+    code, out, err = ended(*arguments)
+    assert code == 0, err
+    return out
+
+
+def ended(*arguments: str | Path) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command, run in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+    return exit_.value.code or 0, out.getvalue(), err.getvalue()
+
+
+def process(*arguments: str | Path) -> list[str]:
+    """The command line of a process of its own."""
+    return [sys.executable, "-c", "from nearfar.cli import main; main()", *(str(argument) for argument in arguments)]
+
+
+def history(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, digits: tuple[np.ndarray, np.ndarray]) -> Path:
+    """Datasets ``labelled``, ``paired``, ``compared`` and ``test``, with the .npz files they are made of."""
+    folder = tmp_path_factory.mktemp("data")
+    X, y = digits
+    np.savez(folder / "train.npz", X=X[:1200], y=y[:1200])
+    np.savez(folder / "test.npz", X=X[1200:], y=y[1200:])
+    for name in ("labelled", "paired", "compared"):
+        printed = nearfar("ingest", folder / "train.npz", "--out", folder / name)
+        assert printed == f"{folder / name}: 1200 points of 64 features, dense\n"
+    nearfar("ingest", folder / "test.npz", "--out", folder / "test")
+    nearfar("sample", folder / "paired", "--similar", "2000", "--dissimilar", "1500")
+    nearfar("sample", folder / "compared", "--triplets", "3000")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that learned from pairs."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    nearfar("train", data / "paired", "--out", out, *QUICK, "--steps", "150")
+    return out
+
+
+def test_sampled_constraints_agree_with_the_labels(data: Path) -> None:
+    paired, compared = Dataset.open(data / "paired"), Dataset.open(data / "compared")
+    assert paired.labels is not None
+    left, right = paired.labels[paired.constraints.similar].T
+    assert len(left) == 2000
+    assert (left == right).all()
+    left, right = paired.labels[paired.constraints.dissimilar].T
+    assert len(left) == 1500
+    assert (left != right).all()
+    anchor, near, far = paired.labels[compared.constraints.indices].T
+    assert len(anchor) == 3000
+    assert (anchor == near).all()
+    assert (anchor != far).all()
+
+
+def test_sampling_again_replaces_what_was_stored(data: Path, tmp_path: Path) -> None:
+    nearfar("ingest", data / "train.npz", "--out", tmp_path / "d")
+    assert "10 similar, 20 dissimilar pairs" in nearfar(
+        "sample", tmp_path / "d", "--similar", "10", "--dissimilar", "20"
+    )
+    assert "30 triplets" in nearfar("sample", tmp_path / "d", "--triplets", "30")
+    assert {path.name for path in (tmp_path / "d").iterdir()} == {
+        "dataset.json", "points.npy", "labels.npy", "triplets.npy",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "learns_from"),
+    [
+        ("labelled", (), "labels"),
+        ("paired", (), "pairs"),
+        ("paired", ("--from-labels",), "labels"),
+        ("paired", ("--loss", "hinge", "--workers", "2"), "pairs"),
+        ("labelled", ("--loss", "neighbour"), "labels"),
+        ("labelled", ("--loss", "comparison"), "labels"),
+        ("compared", (), "comparisons"),
+    ],
+)
+def test_every_kind_of_constraint_trains_a_metric_better_than_none(
+    data: Path, tmp_path: Path, dataset: str, options: tuple[str, ...], learns_from: str
+) -> None:
+    out = tmp_path / "run"
+    nearfar("train", data / dataset, "--out", out, *QUICK, "--steps", "120", *options)
+    settings, source = RunFolder(out).read()
+    assert source["learns_from"] == learns_from
+    assert settings.steps == 120
+    judged = json.loads(nearfar("evaluate", out, data / "test", "--pairs", "2000", "--json"))
+    assert judged["learned"]["average_precision"] > judged["euclidean"]["average_precision"]
+
+
+def test_a_run_folder_holds_these_files_and_no_others(run: Path) -> None:
+    assert {path.name for path in run.iterdir()} == {"run.toml", "history.jsonl", "checkpoints", "metric.safetensors"}
+    assert all(re.fullmatch(r"step-\d{10}\.safetensors", path.name) for path in (run / "checkpoints").iterdir())
+
+
+def test_history_has_a_line_a_report_with_everything_in_it(run: Path) -> None:
+    reports = history(run)
+    assert all(report.keys() >= HISTORY_KEYS for report in reports)
+    assert [report["step"] for report in reports] == sorted({report["step"] for report in reports})
+    assert reports[0]["step"] == 0
+    assert reports[-1]["step"] == 150
+    assert reports[-1]["objective"] < reports[0]["objective"]
+    assert 0 < reports[-1]["ap"] <= 1
+    # Pairs that touch a held-out point are passed over: about one in five of the 200 in a batch.
+    assert 0.7 * 150 * 200 < reports[-1]["pairs"] < 150 * 200
+    assert reports[-1]["workers"][0]["steps"] == 150
+
+
+def test_run_toml_is_the_settings_it_ran_with(run: Path) -> None:
+    settings, _ = RunFolder(run).read()
+    assert settings == TrainingSettings(rank=8, block_size=200, batch_size=200, steps=150)
+
+
+def test_evaluate_prints_the_figures_of_the_json_as_a_table(run: Path, data: Path) -> None:
+    judged = json.loads(nearfar("evaluate", run, data / "test", "--json"))
+    assert judged.keys() == {"learned", "euclidean"}
+    assert judged["learned"].keys() == judged["euclidean"].keys() == FIGURES
+    table = nearfar("evaluate", run, data / "test")
+    for figures in judged.values():
+        for name in ("average_precision", "roc_auc", "accuracy", "equal_error_rate", "recall_at_1"):
+            assert f"{figures[name]:.4f}" in table
+        assert f"{100 * figures['3nn_error']:.2f} %" in table
+    assert table.splitlines()[0].strip()
+
+
+def test_evaluate_takes_a_metric_file_and_other_neighbours(run: Path, data: Path) -> None:
+    judged = json.loads(
+        nearfar("evaluate", run / "metric.safetensors", data / "test", "--neighbours", "5", "--pairs", "50", "--json")
+    )
+    assert judged["learned"]["n_similar"] == 50
+    assert 0 <= judged["learned"]["5nn_error"] <= 1
+
+
+@pytest.mark.parametrize("source", ["test.npz", "test"])
+def test_transform_writes_what_the_metric_gives(run: Path, data: Path, tmp_path: Path, source: str) -> None:
+    printed = nearfar("transform", run, data / source, "--out", tmp_path / "projected.npy")
+    assert printed == f"{tmp_path / 'projected.npy'}: 597 points of 8 features\n"
+    expected = load_metric(run / "metric.safetensors").transform(np.load(data / "test.npz")["X"])
+    assert np.array_equal(np.load(tmp_path / "projected.npy"), expected)
+
+
+def test_every_setting_is_an_option_with_its_explanation_unspoiled() -> None:
+    shown = " ".join(nearfar("train", "--help").split())
+    for setting in fields(TrainingSettings):
+        assert f"--{setting.name.replace('_', '-')} " in shown
+        explanation = setting.metadata["help"]
+        assert explanation[1:] in shown
+        first = explanation.split()[0]
+        assert first in shown or first.capitalize() in shown
+    assert "C: the squared" not in shown
+    assert "Λ" not in shown
+
+
+def test_help_names_every_command_in_a_whole_sentence() -> None:
+    shown = nearfar("--help")
+    assert shown == nearfar()
+    for command in ("demo", "ingest", "sample", "train", "evaluate", "transform"):
+        assert re.search(rf"^  {command} +[A-Z].*[^.]\.$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--workers", "3"), ("--workers", "2", "--threads-per-worker", "2"), ("--consistency", "bsp")]
+)
+def test_steps_are_counted_over_all_workers_exactly(data: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    out = tmp_path / "run"
+    printed = nearfar("train", data / "labelled", "--out", out, *QUICK, *options, "--steps", "61")
+    assert ": 61 steps, " in printed
+    last = history(out)[-1]
+    assert last["step"] == sum(worker["steps"] for worker in last["workers"]) == 61
+
+
+def test_epochs_are_passes_over_the_constraints(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ("--held-out", "0", "--epochs", "1.5")
+    nearfar("train", data / "paired", "--out", out, *QUICK, *options)
+    assert history(out)[-1]["step"] == 30  # 2000 similar pairs, 100 of them a step
+
+
+def test_minutes_end_the_training(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    printed = nearfar("train", data / "labelled", "--out", out, *QUICK, "--minutes", "0.02")
+    assert "the budget is used up" in printed
+    assert 1.2 <= history(out)[-1]["seconds"] < 10
+
+
+def test_patience_ends_the_training_before_its_budget(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ("--steps", "100000", "--patience", "2", "--report-every", "5", "--schedule", "constant")
+    printed = nearfar("train", data / "labelled", "--out", out, *QUICK, *options)
+    assert "no better in 2 reports" in printed
+    assert history(out)[-1]["step"] < 100_000
+
+
+def test_without_a_budget_training_ends_by_itself(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    printed = nearfar("train", data / "labelled", "--out", out, *QUICK, "--report-every", "20")
+    assert "no better in" in printed
+    reports = history(out)
+    assert min(report["objective"] for report in reports) < 0.8 * reports[0]["objective"]
+
+
+def test_resume_goes_on_where_the_run_ended(data: Path, tmp_path: Path) -> None:
+    at_once, in_two = tmp_path / "at-once", tmp_path / "in-two"
+    options = (*QUICK, "--schedule", "constant", "--report-every", "20")
+    nearfar("train", data / "paired", "--out", at_once, *options, "--steps", "80")
+    nearfar("train", data / "paired", "--out", in_two, *options, "--steps", "40")
+    nearfar("train", data / "paired", "--out", in_two, *options, "--steps", "80", "--resume")
+    assert [report["step"] for report in history(in_two)] == [0, 20, 40, 60, 80]
+    seconds = [report["seconds"] for report in history(in_two)]
+    assert seconds == sorted(seconds)
+    components = [load_metric(run / "metric.safetensors").components for run in (at_once, in_two)]
+    assert np.array_equal(*components)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_run_and_resume_finishes_it(data: Path, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "run"
+    options = (*QUICK, "--workers", "2", "--report-every", "5")
+    command = process("train", data / "labelled", "--out", out, *options, "--steps", "1000000")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
+        _wait_for(lambda: (out / "history.jsonl").exists() and len(history(out)) > 2, training)
+        training.send_signal(number)
+        printed, shown = training.communicate(timeout=60)
+    assert training.returncode == 130, shown
+    stopped = re.fullmatch(r"stopped at step (\d+), saved; go on with the same command and --resume\n", printed)
+    assert stopped, printed
+    assert "Traceback" not in shown
+    assert ESCAPE not in printed + shown
+    assert all(re.match(r" *\d+\.\d s  step \d+  objective ", line) for line in shown.splitlines())
+    assert {path.name for path in out.iterdir()} == {"run.toml", "history.jsonl", "checkpoints"}
+    steps = int(stopped[1]) + 25
+    nearfar("train", data / "labelled", "--out", out, *options, "--steps", str(steps), "--resume")
+    reached = [report["step"] for report in history(out)]
+    assert reached == sorted(set(reached))
+    assert reached[-1] == steps
+    assert load_metric(out / "metric.safetensors").rank == 8
+
+
+def test_a_terminal_shows_a_live_bar(data: Path, tmp_path: Path) -> None:
+    reader, terminal = pty.openpty()
+    command = process("train", data / "labelled", "--out", tmp_path / "run", *QUICK, "--minutes", "0.02")
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as training:
+        os.close(terminal)
+        shown = _all_of(reader)
+        assert training.wait(timeout=60) == 0, shown
+    assert f"{ESCAPE}[" in shown
+    assert "━" in shown
+    assert "\r" in shown
+    assert re.search(r"step \d+  objective", shown)
+    assert "left" in shown
+
+
+def test_the_demo_learns_and_prints_its_table() -> None:
+    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=True)
+    assert ESCAPE not in ended.stdout + ended.stderr
+    assert ended.stdout.startswith("Digits: ")
+    before, after = (
+        float(re.search(rf"{name} +│ +([\d.]+)", ended.stdout)[1])  # type: ignore[index]
+        for name in ("before: Euclidean", "after: learned")
+    )
+    assert before < 0.92 < after
+    assert "2 workers" in ended.stderr
+
+
+def _wait_for(happened: object, training: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():  # type: ignore[operator]
+        assert training.poll() is None, training.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _all_of(reader: int) -> str:
+    """All that a pseudo-terminal shows until its process ends."""
+    shown = b""
+    while True:
+        try:
+            piece = os.read(reader, 65536)
+        except OSError:  # how Linux says that the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(reader)
+    return shown.decode()
