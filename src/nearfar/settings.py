@@ -41,9 +41,7 @@ class TrainingSettings:
         True,
         "divide each feature by the typical size of its differences while learning; folded into L afterwards",
     )
-    centre: bool = _setting(
-        False, "let the metric's transform subtract the mean point; distances stay the same"
-    )
+    centre: bool = _setting(False, "let the metric's transform subtract the mean point; distances stay the same")
 
     batch_size: int = _setting(1000, "constraints a step, half of them similar and half dissimilar")
     block_size: int | None = _setting(
@@ -66,9 +64,7 @@ class TrainingSettings:
     engine: EngineName = _setting("auto", "auto is serial for one worker with one thread, threads otherwise")
     workers: int = _setting(1, "number of workers")
     threads_per_worker: int = _setting(1, "computing threads that share one worker's copy of L")
-    consistency: str = _setting(
-        "asp", "asp: no worker ever waits; bsp: all go in step; ssp:S: at most S steps ahead"
-    )
+    consistency: str = _setting("asp", "asp: no worker ever waits; bsp: all go in step; ssp:S: at most S steps ahead")
     queue_capacity: int = _setting(8, "pushes that may wait at the server for each worker")
 
     steps: int | None = _setting(None, "stop after this many steps, counted over all workers")
@@ -88,9 +84,7 @@ class TrainingSettings:
     report_every: int | None = _setting(
         None, "steps between reports; by default so that judging costs 1/30 of the work"
     )
-    checkpoint_every: float = _setting(
-        10.0, "seconds between checkpoints; a very large L is written less often"
-    )
+    checkpoint_every: float = _setting(10.0, "seconds between checkpoints; a very large L is written less often")
     keep_checkpoints: int = _setting(3, "newest checkpoints kept")
 
     def __post_init__(self) -> None:
@@ -101,9 +95,7 @@ class TrainingSettings:
             )
         slack(self.consistency)
         if self.engine == "serial" and self.workers * self.threads_per_worker > 1:
-            raise InvalidSettings(
-                "engine serial has one worker with one thread; for more, use engine threads"
-            )
+            raise InvalidSettings("engine serial has one worker with one thread; for more, use engine threads")
 
     @property
     def chosen_engine(self) -> EngineName:
@@ -183,9 +175,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     kind = kinds[0]
     if kind is bool or kind is str:
         if not isinstance(value, kind):
-            raise InvalidSettings(
-                f"{name} is {value!r}; expected {'true or false' if kind is bool else 'text'}"
-            )
+            raise InvalidSettings(f"{name} is {value!r}; expected {'true or false' if kind is bool else 'text'}")
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidSettings(f"{name} is {value!r}; expected a {'whole ' if kind is int else ''}number")
@@ -194,9 +184,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     except (OverflowError, ValueError):  # infinite, NaN or too large
         number = math.nan
     if number != value or (kind is float and math.isinf(number)):
-        raise InvalidSettings(
-            f"{name} is {value!r}; expected a {'whole' if kind is int else 'finite'} number"
-        )
+        raise InvalidSettings(f"{name} is {value!r}; expected a {'whole' if kind is int else 'finite'} number")
     if name in _POSITIVE and number <= 0:
         raise InvalidSettings(f"{name} is {value}; expected more than 0")
     if number < _AT_LEAST.get(name, number):

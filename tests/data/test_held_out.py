@@ -103,3 +103,10 @@ def test_held_out_of_stored_pairs_has_no_block():
     held_out = HeldOut.of_pairs(batch)
     assert held_out.pairs is held_out.triplets is batch
     assert len(held_out.block.indices) == held_out.block.n_pairs == 0
+
+
+def test_classes_of_two_are_held_out_whole():
+    labels = Labels(np.repeat(np.arange(1000), 2))
+    split = split_points(labels, 500, 0)
+    assert split is not None
+    assert not set(labels.codes[split.aside]) & set(labels.codes[split.training])

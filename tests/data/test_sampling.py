@@ -17,6 +17,7 @@ from nearfar.data.sampling import (
     SamplingPlan,
     compared,
 )
+from nearfar.errors import InvalidConstraints
 
 N_POINTS = 10_000
 
@@ -203,3 +204,9 @@ def test_blocks_of_many_points_have_many_classes():
     assert len(BlockSampler(LabelDraws(many), 500, None, 4, 0).batch(0, 0).sizes) >= 500 // 8
     assert set(BlockSampler(LabelDraws(few), 500, 100, 4, 0).batch(0, 0).sizes) == {100}
     assert BlockSampler(LabelDraws(few), 500, None, 4, 0).steps_per_epoch == 12
+
+
+def test_blocks_need_two_classes_that_have_pairs():
+    labels = Labels([0] * 10 + list(range(1, 6)))
+    with pytest.raises(InvalidConstraints, match="only one class has two points"):
+        BlockSampler(LabelDraws(labels), 8, None, 1, 0)

@@ -92,7 +92,9 @@ def test_neighbour_error_is_that_of_scikit_learn(digits, store, k):
 )
 def test_votes(labels, k, winner):
     references = np.arange(1.0, len(labels) + 1)[:, np.newaxis]
-    wrong = [judge_neighbours(Euclidean(), references, list(labels), [[0.0]], [candidate], k=k).error for candidate in "abcd"]
+    wrong = [
+        judge_neighbours(Euclidean(), references, list(labels), [[0.0]], [candidate], k=k).error for candidate in "abcd"
+    ]
     assert wrong == [float(candidate != winner) for candidate in "abcd"]
 
 

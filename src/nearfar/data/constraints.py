@@ -48,9 +48,7 @@ class Pairs:
             remarks.append(f"{selfs} pairs join a point with itself: they teach nothing")
         contradictions = self.count_contradictions(n_points)
         if contradictions:
-            remarks.append(
-                f"{contradictions} pairs are both similar and dissimilar: they pull against each other"
-            )
+            remarks.append(f"{contradictions} pairs are both similar and dissimilar: they pull against each other")
         return remarks
 
     def count_contradictions(self, n_points: int) -> int:
@@ -98,15 +96,11 @@ class Labels:
     def __init__(self, labels: ArrayLike) -> None:
         array = np.asarray(labels)
         if array.ndim != 1:
-            raise InvalidConstraints(
-                f"labels have shape {array.shape}; expected one label a point, shape (n,)"
-            )
+            raise InvalidConstraints(f"labels have shape {array.shape}; expected one label a point, shape (n,)")
         if not len(array):
             raise InvalidConstraints("there are no labels; expected one a point")
         if _any_missing(array):
-            raise InvalidConstraints(
-                "labels hold NaN or infinity; give every point a label, or drop those without"
-            )
+            raise InvalidConstraints("labels hold NaN or infinity; give every point a label, or drop those without")
         if array.dtype.kind == "O":
             array = array.astype(str)
         self.classes, codes = np.unique(array, return_inverse=True)
@@ -119,9 +113,7 @@ class Labels:
     def check(self, n_points: int) -> list[str]:
         """Raise if these labels cannot teach; return what is odd but can be trained on, one sentence each."""
         if len(self) != n_points:
-            raise InvalidConstraints(
-                f"there are {len(self)} labels for {n_points} points; expected one a point"
-            )
+            raise InvalidConstraints(f"there are {len(self)} labels for {n_points} points; expected one a point")
         counts = np.bincount(self.codes)
         if len(counts) < 2:
             raise InvalidConstraints(
@@ -132,9 +124,7 @@ class Labels:
                 "every class has one point; expected a class of two or more, else nothing is similar"
             )
         lonely = int((counts == 1).sum())
-        return (
-            [f"{lonely} classes have one point each: such a point is only ever the far one"] if lonely else []
-        )
+        return [f"{lonely} classes have one point each: such a point is only ever the far one"] if lonely else []
 
 
 Constraints = Pairs | Comparisons | Labels
@@ -156,9 +146,7 @@ def _index_array(values: ArrayLike, widths: tuple[int, ...], name: str) -> Indic
     if array.dtype.kind == "f":
         array = _whole_numbers(array, name)
     if array.dtype.kind not in "iu":
-        raise InvalidConstraints(
-            f"{name} have type {array.dtype}; expected whole numbers, the indices of points"
-        )
+        raise InvalidConstraints(f"{name} have type {array.dtype}; expected whole numbers, the indices of points")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     # NumPy makes floats of uint64 and int64 together; an index too large for int64 turns negative, and is refused.

@@ -31,9 +31,7 @@ def mixed(value: Whole, key: Whole) -> Whole:
 @njit(nogil=True, cache=True)
 def stream_key(seed: Whole, first: Whole, second: Whole) -> Whole:
     """The key of one stream of draws, from a seed and two numbers that name the stream."""
-    key = mixed(
-        np.uint64(second), mixed(np.uint64(first), mixed(np.uint64(seed), np.uint64(0x6A09E667F3BCC909)))
-    )
+    key = mixed(np.uint64(second), mixed(np.uint64(first), mixed(np.uint64(seed), np.uint64(0x6A09E667F3BCC909))))
     return np.int64(key >> np.uint64(1))
 
 

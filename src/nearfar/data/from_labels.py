@@ -28,16 +28,16 @@ class LabelDraws:
         self._codes = labels.codes
         chosen = np.arange(len(labels)) if among is None else np.asarray(among)
         codes = labels.codes[chosen]
-        self._order = chosen[np.argsort(codes, kind="stable")].astype(
-            np.int32 if len(labels) < 1 << 31 else np.int64
-        )
+        self._order = chosen[np.argsort(codes, kind="stable")].astype(np.int32 if len(labels) < 1 << 31 else np.int64)
         sizes = np.bincount(codes, minlength=len(labels.classes)).astype(np.int64)
         self._starts = np.concatenate(([0], np.cumsum(sizes)))
         self._similar = np.cumsum(sizes * (sizes - 1))
         self._dissimilar = np.cumsum(sizes * (len(chosen) - sizes))
         self.n_points = len(chosen)
         self.n_classes = int((sizes > 0).sum())
+        self.n_blockable_classes = int((sizes > 1).sum())
         self.n_blockable = int(sizes[sizes > 1].sum())
+        """Points that have a partner of their class, and so may stand in a block."""
 
     @property
     def n_similar(self) -> int:
@@ -76,9 +76,7 @@ class LabelDraws:
     def triplets(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
         """Triplets (anchor, near, far): a similar pair, and an evenly drawn point of another class."""
         if count and not self.n_dissimilar:
-            raise InvalidConstraints(
-                "there is one class only, so there is no far point to draw; give two or more"
-            )
+            raise InvalidConstraints("there is one class only, so there is no far point to draw; give two or more")
         out = np.empty((count, 3), np.int64)
         out[:, :2] = self.similar(count, seed, first)
         if count:
@@ -122,9 +120,7 @@ class GroupDraws:
     def similar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
         """Similar pairs number ``first`` to ``first + count`` of this seed's stream."""
         if count and not (len(self._similar) and self._similar[-1]):
-            raise InvalidConstraints(
-                "no group has two points, so there is no similar pair to draw; give larger groups"
-            )
+            raise InvalidConstraints("no group has two points, so there is no similar pair to draw; give larger groups")
         out = np.empty((count, 2), np.int64)
         if count:
             key = draw.stream_key(seed, _SIMILAR, 0)

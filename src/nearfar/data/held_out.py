@@ -53,11 +53,9 @@ def split_points(labels: Labels, most: int, seed: int) -> Split | None:
     n = len(labels)
     wanted = min(most, n // _SHARE)
     order = np.random.default_rng([seed, 1]).permutation(n)
-    for chosen in (order, _class_by_class(labels, order)):
+    for chosen in (order, _class_by_class(labels, order, 0.5), _class_by_class(labels, order, 1.0)):
         split = Split(np.sort(chosen[wanted:]), np.sort(chosen[:wanted]))
-        if _teaches(labels, split.aside, min(_FEWEST_SIMILAR, wanted)) and _teaches(
-            labels, split.training, 1
-        ):
+        if _teaches(labels, split.aside, min(_FEWEST_SIMILAR, wanted)) and _teaches(labels, split.training, 1):
             return split
     return None
 
@@ -75,13 +73,13 @@ def draw_held_out(labels: Labels, among: NDArray[np.integer[Any]], seed: int) ->
     )
 
 
-def _class_by_class(labels: Labels, order: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """The same points, half of each class together and classes in random order, the other halves last."""
+def _class_by_class(labels: Labels, order: NDArray[np.integer[Any]], share: float) -> NDArray[np.integer[Any]]:
+    """The same points, a share of each class together and classes in random order, the rest of every class last."""
     codes = labels.codes[order]
     by_class = order[np.argsort(codes, kind="stable")]
     sizes = np.bincount(codes)
     rank_in_class = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    late = rank_in_class >= (np.repeat(sizes, sizes) + 1) // 2
+    late = rank_in_class >= np.ceil(share * np.repeat(sizes, sizes))
     turn = np.empty(len(sizes), np.int64)
     _, first_seen = np.unique(codes, return_index=True)
     turn[np.argsort(first_seen)] = np.arange(len(sizes))

@@ -270,6 +270,4 @@ def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if 0 in shape:
         raise InvalidPoints(f"points have shape {shape}; expected at least one point and one feature")
     if dtype.kind not in "fiub":
-        raise InvalidPoints(
-            f"points have type {dtype}; expected real numbers: convert or encode other columns first"
-        )
+        raise InvalidPoints(f"points have type {dtype}; expected real numbers: convert or encode other columns first")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nearfar.data import draw
 from nearfar.data.constraints import Comparisons, Pairs
 from nearfar.data.from_labels import LabelDraws
+from nearfar.errors import InvalidConstraints
 
 Indices = NDArray[np.integer[Any]]
 
@@ -139,9 +140,11 @@ class ComparisonSampler:
 class BlockSampler:
     """Blocks of labelled points."""
 
-    def __init__(
-        self, draws: LabelDraws, block_size: int, per_class: int | None, n_shards: int, seed: int
-    ) -> None:
+    def __init__(self, draws: LabelDraws, block_size: int, per_class: int | None, n_shards: int, seed: int) -> None:
+        if draws.n_blockable_classes < 2:
+            raise InvalidConstraints(
+                "only one class has two points or more, so blocks have no dissimilar pair; learn from drawn pairs instead"
+            )
         self.n_shards, self._seed, self._draws = n_shards, seed, draws
         self._size = min(block_size, draws.n_blockable)
         evenly = max(_EVENLY, -(-self._size // draws.n_classes))

@@ -38,7 +38,10 @@ class Summary:
         rows = [
             ("average precision", f"{pairs.average_precision:.4f}"),
             ("ROC AUC", f"{pairs.roc_auc:.4f}"),
-            *((f"precision at recall {recall}", f"{pairs.precision_at_recall[recall]:.4f}") for recall in ("0.5", "0.9")),
+            *(
+                (f"precision at recall {recall}", f"{pairs.precision_at_recall[recall]:.4f}")
+                for recall in ("0.5", "0.9")
+            ),
             ("accuracy at the threshold", f"{pairs.accuracy:.4f}"),
             ("equal error rate", f"{pairs.equal_error_rate:.4f}"),
         ]

@@ -169,9 +169,7 @@ def _stored_sampler(
     return comparisons, held_out or (HeldOut.of_pairs(comparisons.held_out()) if n_held_out else None)
 
 
-def _step_size(
-    rule: str, typical_entry: float, Lt: Floats, points: Points, loss: Loss, batch: Batch | Block
-) -> float:
+def _step_size(rule: str, typical_entry: float, Lt: Floats, points: Points, loss: Loss, batch: Batch | Block) -> float:
     """A step size without a unit: a share of the typical entry of a random starting L.
 
     An adaptive rule's step is about as long as its step size, whatever the gradient; for the others the size of the

@@ -121,6 +121,7 @@ class GradientKernel:
         if gathered.places is None:
             s = np.einsum("ij,ij->i", Z, Z)
         else:
+            Z -= Z.mean(axis=0)  # distances stay the same, and differences of small numbers lose fewer digits
             s = np.empty(batch.n_pairs, np.float32)
             kernels.pair_squares(Z, gathered.places, s)
         value, near_slopes, far_slopes = value_and_slopes(self._loss, s[:n_near], s[n_near:])

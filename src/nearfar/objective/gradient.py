@@ -22,9 +22,7 @@ from nearfar.objective.losses import (
 Floats = NDArray[np.floating[Any]]
 
 
-def from_differences(
-    L: Floats, X: Floats, batch: Batch, loss: PairLoss | ComparisonLoss
-) -> tuple[float, Floats]:
+def from_differences(L: Floats, X: Floats, batch: Batch, loss: PairLoss | ComparisonLoss) -> tuple[float, Floats]:
     """Objective and gradient (k, d) of a batch, through the differences of its pairs."""
     pairs = np.concatenate((batch.near, batch.far))
     differences = X[pairs[:, 0]] - X[pairs[:, 1]]

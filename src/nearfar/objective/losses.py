@@ -124,9 +124,7 @@ class Neighbour(BlockLoss):
 Loss = PairLoss | ComparisonLoss | BlockLoss
 
 
-def value_and_slopes(
-    loss: PairLoss | ComparisonLoss, near: Floats, far: Floats
-) -> tuple[float, Floats, Floats]:
+def value_and_slopes(loss: PairLoss | ComparisonLoss, near: Floats, far: Floats) -> tuple[float, Floats, Floats]:
     """The objective of a batch, and its slope in each squared distance; an empty half adds nothing."""
     if isinstance(loss, ComparisonLoss):
         values, near_slopes, far_slopes = loss.compare(near, far)
@@ -139,9 +137,7 @@ def value_and_slopes(
     return value, near_slopes * near.dtype.type(near_share), far_slopes * far.dtype.type(far_share)
 
 
-def block_value_and_slopes(
-    loss: PairLoss | BlockLoss, s: Floats, sizes: tuple[int, ...]
-) -> tuple[float, Floats]:
+def block_value_and_slopes(loss: PairLoss | BlockLoss, s: Floats, sizes: tuple[int, ...]) -> tuple[float, Floats]:
     """The objective of a block, and its slope in every entry of the matrix of squared distances.
 
     A pair loss is taken over all pairs i < j, similar where both are of one class. ``s`` may be overwritten.

@@ -100,9 +100,7 @@ class LocalStep:
         if self._plain:
             update_kernels.sgd(local, gradient.features, gradient.values, step_size)
         else:
-            update_kernels.row_scaled(
-                local, self._squares, gradient.features, gradient.values, step_size, _KEEP_MEAN
-            )
+            update_kernels.row_scaled(local, self._squares, gradient.features, gradient.values, step_size, _KEEP_MEAN)
 
 
 @dataclass
