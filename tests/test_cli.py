@@ -167,7 +167,7 @@ def test_evaluate_prints_the_figures_of_the_json_as_a_table(run: Path, data: Pat
     for figures in judged.values():
         for name in ("average_precision", "roc_auc", "accuracy", "equal_error_rate", "recall_at_1"):
             assert f"{figures[name]:.4f}" in table
-        assert f"{100 * figures['3nn_error']:.2f} %" in table
+        assert f"{100 * figures['3nn_error']:.2f}" in table
     assert table.splitlines()[0].strip()
 
 
@@ -332,7 +332,8 @@ def test_a_terminal_shows_a_live_bar(data: Path, tmp_path: Path) -> None:
 
 
 def test_the_demo_learns_and_prints_its_table() -> None:
-    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=True)
+    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
     assert ESCAPE not in ended.stdout + ended.stderr
     assert ended.stdout.startswith("Digits: ")
     before, after = (

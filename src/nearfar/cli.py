@@ -198,8 +198,8 @@ def transform(
 
 def _labels(dataset: Dataset) -> Labels:
     if dataset.labels is None:
-        constraints = "neither constraints nor labels" if dataset.constraints is None else "constraints, but no labels"
-        raise InvalidConstraints(f"{dataset.folder} has {constraints}; ingest it again with --labels or --pairs")
+        found = "neither constraints nor labels" if dataset.constraints is None else "constraints, but no labels"
+        raise InvalidConstraints(f"{dataset.folder} has {found}; ingest it again with --labels or --pairs")
     return Labels(dataset.labels)
 
 

@@ -143,7 +143,7 @@ class BlockSampler:
     def __init__(self, draws: LabelDraws, block_size: int, per_class: int | None, n_shards: int, seed: int) -> None:
         if draws.n_blockable_classes < 2:
             raise InvalidConstraints(
-                "only one class has two points or more, so blocks have no dissimilar pair; learn from drawn pairs instead"
+                "only one class has two points or more, so blocks have no dissimilar pair; learn from drawn pairs"
             )
         self.n_shards, self._seed, self._draws = n_shards, seed, draws
         self._size = min(block_size, draws.n_blockable)

@@ -60,7 +60,7 @@ class RunFolder:
         ]
         if changed:
             what = "; ".join(changed)
-            raise InvalidRun(f"{self.path} was made with other settings ({what}); resume it with the same")
+            raise InvalidRun(f"{self.path} was made with other settings or data ({what}); resume it with the same")
         self._describe(settings, source)
         if not self.checkpoints(settings.keep_checkpoints).paths():
             self.history.unlink(missing_ok=True)  # it ended before there was anything to go on from
