@@ -1,8 +1,8 @@
 """How near a step comes to the machine's limit: the rate of its two matrix products alone, at the same shapes."""
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,31 +30,41 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
     """Flops a second of one worker's whole step (sample, gather, gradient, update), and of its products alone."""
     for name, (n, d, k, b, steps) in (SMALL if small else SHAPES).items():
         with threadpool_limits(1):
-            job = _job(n, d, k, b)
-            products = _products(d, k, b)
-            products()
-            _steps(job, 2)
-            ours, limit = [], []
-            for _ in range(2 if small else ROUNDS):
-                limit.append(4 * b * d * k * steps / sum(_seconds(products) for _ in range(steps)))
-                ours.append(4 * b * d * k * steps / _seconds(partial(_steps, job, steps)))
+            turns = _Turns(_products(d, k, b), steps, rounds=2 if small else ROUNDS)
+            SerialEngine().run(_job(n, d, k, b), turns)
+        flops = 4 * b * d * k
+        ratios = [limit / ours for limit, ours in zip(turns.products, turns.steps, strict=True)]
         yield {
             "shape": name,
-            "step_gflops": round(max(ours) / 1e9, 1),
-            "sgemm_gflops": round(max(limit) / 1e9, 1),
-            "ratio": round(float(np.median(np.divide(ours, limit))), 3),
+            "step_gflops": round(flops / min(turns.steps) / 1e9, 1),
+            "sgemm_gflops": round(flops / min(turns.products) / 1e9, 1),
+            "ratio": round(statistics.median(ratios), 3),
         }
 
 
-class _Count:
-    """A supervisor that ends a job after some steps."""
+class _Turns:
+    """A supervisor that times steps and products in turns: some steps, then as many products, and again."""
 
-    def __init__(self, steps: int) -> None:
-        self._left = steps
+    def __init__(self, products: Callable[[], None], at_once: int, rounds: int) -> None:
+        self.steps: list[float] = []
+        """Mean seconds of a step, for each turn but the first, which warms up."""
+        self.products: list[float] = []
+        self._work, self._at_once, self._rounds = products, at_once, rounds
+        self._done, self._began = 0, time.perf_counter()
 
     def attend(self, applied: list[Applied]) -> bool:
-        self._left -= len(applied)
-        return self._left <= 0
+        self._done += len(applied)
+        if self._done % self._at_once:
+            return False
+        now = time.perf_counter()
+        for _ in range(self._at_once):
+            self._work()
+        after = time.perf_counter()
+        if self._done > self._at_once:
+            self.steps.append((now - self._began) / self._at_once)
+            self.products.append((after - now) / self._at_once)
+        self._began = after
+        return len(self.steps) == self._rounds
 
     def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
         raise error
@@ -74,10 +84,6 @@ def _job(n: int, d: int, k: int, b: int) -> Job:
     )  # fmt: skip
 
 
-def _steps(job: Job, steps: int) -> None:
-    SerialEngine().run(job, _Count(steps))
-
-
 def _products(d: int, k: int, b: int) -> Callable[[], None]:
     rng = np.random.default_rng(1)
     rows, Lt = rng.random((b, d), dtype=np.float32), rng.random((d, k), dtype=np.float32)
@@ -88,9 +94,3 @@ def _products(d: int, k: int, b: int) -> Callable[[], None]:
         np.matmul(rows.T, Z, out=G)
 
     return products
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began

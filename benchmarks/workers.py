@@ -14,8 +14,8 @@ ROUNDS = 3
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
-    yield _rates(steps=40 if small else 600, rounds=1 if small else ROUNDS)
-    yield _time_to_objective(steps=40 if small else 400, rounds=1 if small else ROUNDS)
+    yield _rates(steps=40 if small else 400, rounds=1 if small else 2 * ROUNDS)
+    yield _time_to_objective(steps=40 if small else 1000, rounds=1 if small else ROUNDS)
 
 
 def _rates(steps: int, rounds: int) -> dict[str, Any]:
@@ -44,26 +44,22 @@ def _steps_per_second(workers: int, steps: int) -> float:
 
 
 def _time_to_objective(steps: int, rounds: int) -> dict[str, Any]:
-    """The paper's speed-up: how much sooner two workers reach the held-out objective that one ends with."""
+    """The paper's speed-up: how much sooner two workers reach the held-out objective that one ends with.
+
+    Two workers get a tenth more steps, as each of their gradients is worth a little less.
+    """
     X, y, pairs, name = mnist_pairs()
     ones, twos = [], []
     for _ in range(rounds):
         with threadpool_limits(1):
-            one = nf.train(X, pairs, _constant(1, steps), labels=y).history
-            two = nf.train(X, pairs, _constant(2, 2 * steps), labels=y).history
+            one = nf.train(X, pairs, paper_settings(engine="threads", steps=steps), labels=y).history
+            two = nf.train(X, pairs, paper_settings(workers=2, steps=steps + steps // 10), labels=y).history
         target = one[-1].objective
         ones.append(next(report.seconds for report in one if report.objective <= target))
         twos.append(next((report.seconds for report in two if report.objective <= target), float("inf")))
     return {
         "what": f"seconds to the held-out objective that one worker ends with, {name}",
-        "one_worker": round(statistics.median(ones), 2),
-        "two_workers": round(statistics.median(twos), 2),
+        "one_worker": [round(seconds, 2) for seconds in ones],
+        "two_workers": [round(seconds, 2) for seconds in twos],
         "ratio": round(statistics.median(a / b for a, b in zip(ones, twos, strict=True)), 2),
     }
-
-
-def _constant(workers: int, steps: int) -> nf.TrainingSettings:
-    """A constant, small step size, so that the objective falls steadily to the end and its noise does not decide."""
-    return paper_settings(
-        workers=workers, engine="threads", steps=steps, schedule="inverse-root", report_every=10, held_out=1000
-    )

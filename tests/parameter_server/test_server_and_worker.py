@@ -138,9 +138,9 @@ def test_memory_under_way_is_bounded_and_given_back() -> None:
     cluster = stepped_cluster(slack=math.inf, n_workers=1, slots=3)
     for _ in range(3):
         cluster.compute(0)
-    assert len(cluster.workers[0]._free) == 0
+    assert cluster.workers[0]._free.empty()
     cluster.server.update()
-    assert len(cluster.workers[0]._free) == 3
+    assert cluster.workers[0]._free.full()
 
 
 def test_a_failed_step_is_done_again_by_who_takes_the_shard_over() -> None:

@@ -17,6 +17,8 @@ NOT_FOUND = -1
 """Stands in place of a pair that could not be found."""
 
 _MAX_TRIES = 10_000
+_FEW = 1 << 12
+"""A permutation of so few items needs more and better rounds to be even."""
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -35,23 +37,36 @@ def stream_key(seed: Whole, first: Whole, second: Whole) -> Whole:
     return np.int64(key >> np.uint64(1))
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _scrambled(value: Whole, key: Whole) -> Whole:
+    """A cheaper hash than :func:`mixed`, for the rounds of a permutation."""
+    x = (np.uint64(value) + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(32)
+    return (x * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(32)
+
+
 @njit(nogil=True, cache=True)
 def permuted(position: Whole, size: Whole, key: Whole) -> Whole:
     """Where a keyed pseudo-random permutation of 0 … size-1 takes ``position``, without making the permutation.
 
-    Eight Feistel rounds (four are uneven for a few things) over the smallest even number of bits that holds ``size``;
-    results outside are walked on until they fall inside, which takes fewer than four walks on average.
+    Feistel rounds over the fewest bits that hold ``size``, in two parts that change places every round; results
+    outside are walked on until they fall inside, which takes fewer than two walks on average.
     """
-    half_bits = np.uint64(1)
-    while (np.uint64(1) << (half_bits + half_bits)) < np.uint64(size):
-        half_bits += np.uint64(1)
-    mask = (np.uint64(1) << half_bits) - np.uint64(1)
+    bits = np.uint64(4)
+    while (np.uint64(1) << bits) < np.uint64(size):
+        bits += np.uint64(1)
+    few = size <= _FEW
     x: Any = np.uint64(position)
     while True:
-        left, right = x >> half_bits, x & mask
-        for turn in range(8):
-            left, right = right, left ^ (mixed(right, np.uint64(key) + np.uint64(turn)) & mask)
-        x = (left << half_bits) | right
+        low_bits = bits >> np.uint64(1)
+        for turn in range(12 if few else 4):
+            high_bits = bits - low_bits
+            low = x & ((np.uint64(1) << low_bits) - np.uint64(1))
+            mask = (np.uint64(1) << high_bits) - np.uint64(1)
+            turn_key = np.uint64(key) + np.uint64(turn)
+            high = (x >> low_bits) ^ ((mixed(low, turn_key) if few else _scrambled(low, turn_key)) & mask)
+            x = (low << high_bits) | high
+            low_bits = high_bits
         if x < np.uint64(size):
             return np.int64(x)
 

@@ -80,7 +80,8 @@ class _Rows:
     def batch(self, shard: int, clock: int, size: int) -> Indices:
         rows = np.empty(size, np.int64)
         draw.shard_rows(self.size, self._n_shards, shard, clock * size, self._seed, rows)
-        draw.permuted_rows(rows, len(self._constraints), self._key)
+        if self.size < len(self._constraints):
+            draw.permuted_rows(rows, len(self._constraints), self._key)
         return np.asarray(self._constraints[rows])
 
 

@@ -92,7 +92,7 @@ def prepare(
         judge=judge,
         held_out=held_out,
         Lt=Lt,
-        step_size=settings.step_size or _step_size(settings.update_rule, typical_entry, Lt, points, loss, first),
+        step_size=settings.step_size or _step_size(settings, typical_entry, Lt, points, loss, first),
         flops_a_step=flops_a_step,
         report_every=settings.report_every or cost.steps_between_reports(judging, flops_a_step),
     )
@@ -169,19 +169,22 @@ def _stored_sampler(
     return comparisons, held_out or (HeldOut.of_pairs(comparisons.held_out()) if n_held_out else None)
 
 
-def _step_size(rule: str, typical_entry: float, Lt: Floats, points: Points, loss: Loss, batch: Batch | Block) -> float:
+def _step_size(
+    settings: TrainingSettings, typical_entry: float, Lt: Floats, points: Points, loss: Loss, batch: Batch | Block
+) -> float:
     """A step size without a unit: a share of the typical entry of a random starting L.
 
     An adaptive rule's step is about as long as its step size, whatever the gradient; for the others the size of the
-    first gradient has to be divided out.
+    first gradient has to be divided out. With n threads that compute, a gradient is about n - 1 versions stale when it
+    is applied, and L stays where a lone worker would take it only if steps are n times shorter.
     """
-    share = 0.05 if isinstance(loss, BlockLoss) else 0.1
-    if rule in ("adam", "adagrad"):
+    share = (0.05 if isinstance(loss, BlockLoss) else 0.1) / (settings.workers * settings.threads_per_worker)
+    if settings.update_rule in ("adam", "adagrad"):
         return share * typical_entry
     kernel, gradient = GradientKernel(points, loss, Lt.shape[1]), Gradient.empty()
     kernel.gradient(Lt, batch, kernel.rows_of(batch), gradient)
     size = float(np.sqrt(np.mean(np.square(gradient.values), dtype=np.float64)))
-    if rule == "momentum":
+    if settings.update_rule == "momentum":
         share /= 10  # a velocity adds up ten gradients
     return share * typical_entry / size if size > 0 else share * typical_entry
 

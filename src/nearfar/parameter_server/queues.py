@@ -27,14 +27,6 @@ class BoundedQueue(Generic[Item]):
             self._changed.notify_all()
             return True
 
-    def take(self) -> Item:
-        """The oldest item, waiting for one."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._items))
-            item = self._items.popleft()
-            self._changed.notify_all()
-            return item
-
     def take_all(self, timeout: float | None = None) -> list[Item]:
         """All that waits, oldest first, waiting for the first one; empty if there was none in time."""
         with self._changed:

@@ -55,6 +55,9 @@ class UpdateRule:
 
     def apply(self, Lt: Floats, gradients: list[Gradient], step_sizes: list[float]) -> None:
         """Take one step for each gradient, in order."""
+        if len(gradients) == 1:
+            self._step(Lt, gradients[0].features, gradients[0].values, step_sizes[0])
+            return
         at = [0] * len(gradients)
         for end in range(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once):
             for i, gradient in enumerate(gradients):

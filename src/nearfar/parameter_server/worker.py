@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import LifoQueue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from nearfar.data.sampling import Batch, Block, Sampler
 from nearfar.objective.fast_gradient import GatheredRows, Gradient, GradientKernel
 from nearfar.parameter_server.messages import Push
-from nearfar.parameter_server.queues import BoundedQueue
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import LocalStep
 
@@ -75,7 +75,7 @@ class Worker:
         self._sampler, self._local_step = sampler, local_step
         self._known = np.full(len(local), -1, np.int64)
         self._pushed = 0
-        self._free: BoundedQueue[Gradient] = BoundedQueue(slots)
+        self._free: LifoQueue[Gradient] = LifoQueue(slots)  # the last one used is still in the cache
         for _ in range(slots):
             self._free.put(Gradient.empty())
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Worker:
         """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
         gathered = kernel.rows_of(task.batch)
         version = self.remote_update(server, gathered)
-        gradient = self._free.take()
+        gradient = self._free.get()
         objective = kernel.gradient(self.local, task.batch, gathered, gradient)
         if self._local_step is not None:
             self._local_step.apply(self.local, gradient, step_size)
