@@ -56,10 +56,10 @@ def _time_to_objective(steps: int, rounds: int) -> dict[str, Any]:
             two = nf.train(X, pairs, paper_settings(workers=2, steps=steps + steps // 10), labels=y).history
         target = one[-1].objective
         ones.append(next(report.seconds for report in one if report.objective <= target))
-        twos.append(next((report.seconds for report in two if report.objective <= target), float("inf")))
+        twos.append(next((report.seconds for report in two if report.objective <= target), None))
     return {
         "what": f"seconds to the held-out objective that one worker ends with, {name}",
         "one_worker": [round(seconds, 2) for seconds in ones],
-        "two_workers": [round(seconds, 2) for seconds in twos],
-        "ratio": round(statistics.median(a / b for a, b in zip(ones, twos, strict=True)), 2),
+        "two_workers": [seconds and round(seconds, 2) for seconds in twos],
+        "ratio": round(statistics.median(a / b if b else 0.0 for a, b in zip(ones, twos, strict=True)), 2),
     }

@@ -335,10 +335,10 @@ def test_the_demo_learns_and_prints_its_table() -> None:
     ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ESCAPE not in ended.stdout + ended.stderr
-    assert ended.stdout.startswith("Digits: ")
+    assert ended.stdout.startswith("Unseen digits")
     before, after = (
         float(re.search(rf"{name} +│ +([\d.]+)", ended.stdout)[1])  # type: ignore[index]
-        for name in ("before: Euclidean", "after: learned")
+        for name in ("before", "after, for telling pairs apart")
     )
     assert before < 0.92 < after
     assert "2 workers" in ended.stderr

@@ -493,7 +493,7 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "resume on other constraints": (
         lambda g, p: resuming("labelled", lambda *_: p / "new")(Good(resampled(g, p)), p),
-        ("constraints: ", "resume it with the same"),
+        ("constraints_fingerprint: ", "resume it with the same"),
     ),
     "all checkpoints damaged": (
         resuming("labelled", lambda g, p: all_flipped(g.copy("run", p))),

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, get_args, get_type_hints
 import typer
 
 from nearfar.data.constraints import Constraints, Labels
-from nearfar.data.dataset import Dataset, constraints_fingerprint, store_constraints
+from nearfar.data.dataset import Dataset, store_constraints
 from nearfar.data.from_labels import LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.ingest import ingest as ingest_sources
 from nearfar.demo import run_demo
@@ -145,21 +145,16 @@ def train(
             labels=opened.labels,
             run=out,
             resume=resume,
-            source={
-                "dataset": str(dataset.resolve()),
-                "fingerprint": opened.fingerprint,
-                "learns_from": type(constraints).__name__.lower(),
-                "constraints": opened.fingerprint if stored is None else constraints_fingerprint(stored),
-            },
+            source={"dataset": str(dataset.resolve())},
             on_report=[display],
             stop_on_signals=True,
         )
     if result.interrupted:
         print(f"stopped at step {result.history[-1].step}, saved; go on with the same command and --resume")
         raise typer.Exit(130)
-    last = result.history[-1]
-    ap = "" if last.ap is None else f", AP {last.ap:.4f}"
-    print(f"{out}: {last.step} steps, held-out objective {last.objective:.4f}{ap}; ended because {result.ended}")
+    kept = result.report
+    ap = "" if kept.ap is None else f", AP {kept.ap:.4f}"
+    print(f"{out}: {result.history[-1].step} steps, held-out objective {kept.objective:.4f}{ap}; {result.ended}")
 
 
 @app.command()

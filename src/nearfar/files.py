@@ -206,6 +206,8 @@ def write_safetensors(
 
 def read_safetensors(path: Path, *, verify: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The tensors and the metadata of a safetensors file; with ``verify``, after comparing the checksum."""
+    if path.is_dir():
+        raise InvalidFile(f"{path} is a folder; expected a safetensors file")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})

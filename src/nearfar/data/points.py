@@ -241,7 +241,10 @@ def as_points(X: Any) -> Points:
             matrix = matrix.copy()  # what was given stays as it is
             matrix.sum_duplicates()
         return SparsePoints(_plain(matrix.data), matrix.indices, matrix.indptr, matrix.shape[1])
-    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    try:
+        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    except ValueError as error:
+        raise InvalidPoints("points are rows of unequal length; expected as many features in each") from error
     _check_shape(array.shape, array.dtype)
     return DensePoints(_plain(array))
 

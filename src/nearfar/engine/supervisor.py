@@ -96,7 +96,8 @@ class LocalSupervisor:
             self._watch.schedule.drops += 1
             self._reports_since_best = 0
             return False
-        self.ended = f"the held-out objective was no better in {self._watch.patience} reports"
+        count = self._watch.patience
+        self.ended = f"the held-out objective was no better in {count} report{'s' if count > 1 else ''}"
         return True
 
     def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
@@ -153,6 +154,13 @@ class LocalSupervisor:
         self._budget.seconds_before = values["seconds"]
         self._next_checkpoint = values["seconds"] + self._watch.checkpoint_every
         self.progress.restore(values["progress"], values["seconds"])
+
+    @property
+    def kept_report(self) -> Report:
+        """The report of the L that is kept: the best one's where patience may end the training, else the last."""
+        if self.best is None:
+            return self.history[-1]
+        return min(self.history, key=lambda report: abs(report.objective - self._best_objective))
 
     def _report(self) -> None:
         step = self._server.version

@@ -71,6 +71,8 @@ def prepare(
         points.check_finite()
     for remark in constraints.check(len(points)):
         warnings.warn(remark, UserWarning, stacklevel=4)
+    if labels is not None and len(labels) != len(points):
+        raise InvalidConstraints(f"there are {len(labels)} labels for {len(points)} points; expected one a point")
     rank = _rank(settings.rank, points.n_features)
     loss = loss or _loss(settings, constraints)
     scale = feature_scale(points, settings.seed) if settings.scale_features else None
@@ -178,8 +180,11 @@ def _step_size(
     first gradient has to be divided out. With n threads that compute, a gradient is about n - 1 versions stale when it
     is applied, and L stays where a lone worker would take it only if steps are n times shorter.
     """
-    share = (0.05 if isinstance(loss, BlockLoss) else 0.1) / (settings.workers * settings.threads_per_worker)
-    if settings.update_rule in ("adam", "adagrad"):
+    share = 0.05 if isinstance(loss, BlockLoss) else 0.1
+    if settings.update_rule == "adagrad":
+        return share * typical_entry  # its steps become shorter by themselves
+    share /= settings.workers * settings.threads_per_worker
+    if settings.update_rule == "adam":
         return share * typical_entry
     kernel, gradient = GradientKernel(points, loss, Lt.shape[1]), Gradient.empty()
     kernel.gradient(Lt, batch, kernel.rows_of(batch), gradient)

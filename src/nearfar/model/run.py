@@ -9,7 +9,7 @@ from typing import IO
 
 from nearfar.errors import InvalidFile, InvalidRun
 from nearfar.files import make_folder, write_text
-from nearfar.parameter_server.checkpoint import Checkpoints
+from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
 from nearfar.parameter_server.progress import Report
 from nearfar.settings import BUDGET, TrainingSettings
 
@@ -49,8 +49,11 @@ class RunFolder:
             raise InvalidFile(f"{error}; choose a place that is writable") from error
         self._describe(settings, source)
 
-    def resume(self, settings: TrainingSettings, source: dict[str, str]) -> None:
-        """Take the folder up again with the same data and settings; only the budget may differ."""
+    def resume(self, settings: TrainingSettings, source: dict[str, str]) -> Checkpoint | None:
+        """Take the folder up again with the same data and settings, of which only the budget may differ.
+
+        The newest checkpoint that is whole is returned; None if the run ended before there was one.
+        """
         before, source_before = self.read()
         changed = settings.differences(before, ignore=BUDGET)
         changed += [
@@ -61,9 +64,11 @@ class RunFolder:
         if changed:
             what = "; ".join(changed)
             raise InvalidRun(f"{self.path} was made with other settings or data ({what}); resume it with the same")
+        newest = self.checkpoints(settings.keep_checkpoints).newest()
         self._describe(settings, source)
-        if not self.checkpoints(settings.keep_checkpoints).paths():
-            self.history.unlink(missing_ok=True)  # it ended before there was anything to go on from
+        if newest is None:
+            self.history.unlink(missing_ok=True)
+        return newest
 
     def read(self) -> tuple[TrainingSettings, dict[str, str]]:
         """The settings, and what the run learns from."""

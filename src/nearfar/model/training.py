@@ -15,20 +15,22 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from nearfar import cost
-from nearfar.data.constraints import Constraints, Labels
+from nearfar.data.constraints import Comparisons, Constraints, Labels, Pairs
+from nearfar.data.dataset import constraints_fingerprint, fingerprint
 from nearfar.data.points import Floats, as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
 from nearfar.engine.serial import SerialEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
 from nearfar.engine.threads import ThreadsEngine
-from nearfar.errors import Diverged, InvalidRun
+from nearfar.errors import Diverged, InvalidRun, InvalidSettings
 from nearfar.model.metric import Metric
 from nearfar.model.preparation import Prepared, prepare
 from nearfar.model.run import RunFolder, append_report
 from nearfar.objective.fast_gradient import squared_distances
 from nearfar.objective.losses import Loss
 from nearfar.objective.ranking import best_threshold
+from nearfar.parameter_server.checkpoint import Checkpoint
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.progress import Report
 from nearfar.parameter_server.server import Server
@@ -51,6 +53,8 @@ class TrainingResult:
     ended: str
     """Why training ended."""
     interrupted: bool
+    report: Report
+    """The report of the metric: the last one, or the best one where patience ended the training."""
 
 
 def train(
@@ -96,20 +100,26 @@ def train(
         Let Ctrl-C and SIGTERM end training after the current update, saved; only in the main thread.
     """
     settings = settings or TrainingSettings()
+    if not isinstance(settings, TrainingSettings):
+        raise InvalidSettings(f"settings is a {type(settings).__name__}; expected nf.TrainingSettings(...)")
     if engine is not None:
         settings = replace(settings, engine=engine)
-    if not hasattr(constraints, "check"):
-        constraints = Labels(constraints)
     known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
+    given = constraints if isinstance(constraints, Pairs | Comparisons | Labels) else Labels(constraints)
     folder = None if run is None else RunFolder(Path(run))
+    if resume and not folder:
+        raise InvalidRun("there is no run to resume; name its folder")
     if folder and not resume:
         folder.check_new()
-    prepared = prepare(points, constraints, settings, labels=known, loss=loss, start=start)  # type: ignore[arg-type]
+    prepared = prepare(points, given, settings, labels=known, loss=loss, start=start)
+    newest = None
     if folder:
-        (folder.resume if resume else folder.create)(settings, source or {})
-    elif resume:
-        raise InvalidRun("there is no run to resume; name its folder")
-    return _Training(prepared, settings, folder, points).run(list(on_report), stop_on_signals)
+        described = {**(source or {}), **_fingerprints(points, given)}
+        if resume:
+            newest = folder.resume(settings, described)
+        else:
+            folder.create(settings, described)
+    return _Training(prepared, settings, folder, points).run(newest, list(on_report), stop_on_signals)
 
 
 class _Training:
@@ -133,7 +143,9 @@ class _Training:
             staleness_scaling=settings.staleness_scaling,
         )
 
-    def run(self, on_report: list[Callable[[Report], None]], stop_on_signals: bool) -> TrainingResult:
+    def run(
+        self, newest: Checkpoint | None, on_report: list[Callable[[Report], None]], stop_on_signals: bool
+    ) -> TrainingResult:
         settings, prepared = self._settings, self._prepared
         with contextlib.ExitStack() as stack:
             watch = Watch(
@@ -147,7 +159,7 @@ class _Training:
             )
             supervisor = LocalSupervisor(self._server, self._budget, watch)
             if self._folder:
-                self._take_up(self._folder, supervisor, watch, stack)
+                self._take_up(self._folder, newest, supervisor, watch, stack)
             if stop_on_signals:
                 stack.enter_context(_stopped_by_signals(supervisor.interrupt))
             self._train(supervisor)
@@ -155,13 +167,17 @@ class _Training:
         interrupted = supervisor.ended == "interrupted"
         if self._folder and not interrupted:
             metric.save(self._folder.metric)
-        return TrainingResult(metric, supervisor.history, supervisor.ended, interrupted)
+        return TrainingResult(metric, supervisor.history, supervisor.ended, interrupted, supervisor.kept_report)
 
+    @staticmethod
     def _take_up(
-        self, folder: RunFolder, supervisor: LocalSupervisor, watch: Watch, stack: contextlib.ExitStack
+        folder: RunFolder,
+        newest: Checkpoint | None,
+        supervisor: LocalSupervisor,
+        watch: Watch,
+        stack: contextlib.ExitStack,
     ) -> None:
         """Restore the newest checkpoint, if there is one, and go on with the history from there."""
-        newest = folder.checkpoints(self._settings.keep_checkpoints).newest()
         if newest:
             supervisor.restore(newest)
             folder.truncate_history(newest.step)
@@ -221,6 +237,16 @@ class _Training:
             threshold=threshold,
             settings={name: value for name, value in made.items() if value is not None},
         )
+
+
+def _fingerprints(points: Any, constraints: Constraints) -> dict[str, str]:
+    """What tells a run's data from other data, so that a run is not resumed on those."""
+    learned_from = constraints.codes if isinstance(constraints, Labels) else None
+    return {
+        "learns_from": type(constraints).__name__.lower(),
+        "points_fingerprint": fingerprint(as_points(points), learned_from),
+        "constraints_fingerprint": "" if isinstance(constraints, Labels) else constraints_fingerprint(constraints),
+    }
 
 
 def _steps(settings: TrainingSettings, steps_per_epoch: int) -> int | None:

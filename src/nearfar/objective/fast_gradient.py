@@ -87,6 +87,7 @@ class GradientKernel:
             return self._with_features(rows, places.reshape(pairs.shape))
         return self._with_features(self._points.differences(pairs[:, 0], pairs[:, 1], self._scratch), None)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite shows in the objective, which the server checks
     def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
         """The batch's objective; its gradient is written to ``out``. ``gathered`` is this kernel's last ``rows_of``."""
         Z = self._project(gathered.rows, Lt)

@@ -35,6 +35,7 @@ class Judge:
             rows += len(self._held_out.block.indices)
         return cost.step_flops(rows, self._points.stored_per_point, rank) / 2
 
+    @np.errstate(over="ignore", invalid="ignore")  # as in training, what is not finite shows in the objective
     def __call__(self, Lt: Floats) -> Judgement:
         """The objective and the average precision of L."""
         batch = self._batch

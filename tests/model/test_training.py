@@ -1,0 +1,82 @@
+"""``nf.train``: what it refuses, how it ends, and what it leaves on disk."""
+
+import numpy as np
+import pytest
+
+import nearfar as nf
+from nearfar.errors import Diverged, InvalidPoints, InvalidRun
+from nearfar.model.metric import load_metric
+from nearfar.model.run import RunFolder
+
+
+def test_a_run_that_diverges_says_so_and_keeps_its_last_good_checkpoint(digits, tmp_path):
+    run = tmp_path / "run"
+    quick = {"seed": 1, "block_size": 100, "checkpoint_every": 1e-6, "schedule": "constant"}
+    nf.train(*digits, nf.TrainingSettings(steps=20, **quick), run=run)
+    newest = RunFolder(run).checkpoints(3).newest()
+    assert newest is not None
+    assert newest.step == 20
+    with pytest.raises(Diverged, match="lower step_size"):
+        nf.train(*digits, nf.TrainingSettings(steps=50, step_size=1e30, **quick), run=tmp_path / "wild")
+    good = RunFolder(tmp_path / "wild").checkpoints(3).newest()
+    assert good is None or np.isfinite(good.arrays["Lt"]).all()
+
+
+def test_a_point_that_is_not_finite_is_named_even_where_points_are_not_checked_beforehand(digits, tmp_path):
+    X = digits[0].astype(np.float32)
+    X[7, 3] = np.nan
+    np.save(tmp_path / "points.npy", X)
+    mapped = np.load(tmp_path / "points.npy", mmap_mode="r")
+    with pytest.raises(InvalidPoints, match="point 7 has NaN"):
+        nf.train(mapped, digits[1], nf.TrainingSettings(steps=200))
+
+
+def test_resuming_on_other_points_is_refused(digits, tmp_path):
+    X, y = digits
+    settings = nf.TrainingSettings(steps=10, block_size=100)
+    nf.train(X, y, settings, run=tmp_path / "run")
+    with pytest.raises(InvalidRun, match="points_fingerprint"):
+        nf.train(X + 1, y, settings, run=tmp_path / "run", resume=True)
+
+
+def test_a_finished_run_may_go_on_with_a_larger_budget(digits, tmp_path):
+    settings = {"block_size": 100, "schedule": "constant"}
+    nf.train(*digits, nf.TrainingSettings(steps=10, **settings), run=tmp_path / "run")
+    longer = nf.train(*digits, nf.TrainingSettings(steps=30, **settings), run=tmp_path / "run", resume=True)
+    whole = nf.train(*digits, nf.TrainingSettings(steps=30, **settings))
+    np.testing.assert_array_equal(longer.metric.components, whole.metric.components)
+    np.testing.assert_array_equal(
+        load_metric(tmp_path / "run" / "metric.safetensors").components, whole.metric.components
+    )
+
+
+def test_the_scale_of_features_is_folded_into_the_metric(digits):
+    X, y = digits
+    scales = 10 ** np.random.default_rng(0).uniform(-3, 3, X.shape[1])
+    settings = nf.TrainingSettings(steps=50, block_size=200, start="identity")
+    plain, scaled = nf.train(X, y, settings).metric, nf.train(X * scales, y, settings).metric
+    near, far = plain.distance(X[:100], X[100:200]), scaled.distance(X[:100] * scales, X[100:200] * scales)
+    assert np.corrcoef(near, far)[0, 1] > 0.9
+
+
+def test_centre_moves_the_transform_and_no_distance(digits):
+    X, y = digits
+    settings = {"steps": 20, "block_size": 100}
+    plain = nf.train(X, y, nf.TrainingSettings(**settings)).metric
+    centred = nf.train(X, y, nf.TrainingSettings(centre=True, **settings)).metric
+    np.testing.assert_array_equal(plain.components, centred.components)
+    assert abs(centred.transform(X).mean(axis=0)).max() < 1e-3 < abs(plain.transform(X).mean(axis=0)).max()
+    np.testing.assert_allclose(plain.distance(X[:9], X[9:18]), centred.distance(X[:9], X[9:18]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("start", ["random", "identity", "pca"])
+def test_every_start_learns(digits, start):
+    result = nf.train(*digits, nf.TrainingSettings(steps=100, block_size=200, start=start))
+    assert result.report.ap > 0.95
+
+
+def test_the_report_is_that_of_the_metric_that_is_kept(digits):
+    result = nf.train(*digits, nf.TrainingSettings(block_size=200))
+    assert result.report.objective <= min(report.objective for report in result.history) * 1.002
+    assert result.metric.threshold is not None
+    assert result.metric.threshold > 0

@@ -1,0 +1,76 @@
+"""The promises on real data, by the commands of the README: MNIST and 20 Newsgroups, where they are at hand."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfTransformer
+
+pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
+
+
+def nearfar(*arguments: str) -> str:
+    command = [sys.executable, "-c", "from nearfar.cli import main; main()", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def judged(run: Path, dataset: Path) -> dict[str, float]:
+    return json.loads(nearfar("evaluate", str(run), str(dataset), "--json"))["learned"]
+
+
+@pytest.fixture(scope="module")
+def mnist(shared_data, tmp_path_factory) -> Path:
+    """A folder with the datasets ``train`` and ``test``."""
+    folder = tmp_path_factory.mktemp("mnist")
+    for part in ("train", "test"):
+        keys = ("--points-key", f"x_{part}", "--labels-key", f"y_{part}")
+        nearfar("ingest", str(shared_data / "mnist.npz"), *keys, "--out", str(folder / part))
+    nearfar("sample", str(folder / "train"), "--similar", "100000", "--dissimilar", "100000")
+    nearfar("sample", str(folder / "test"), "--similar", "10000", "--dissimilar", "10000")
+    return folder
+
+
+def test_mnist_in_the_papers_setting(mnist, tmp_path):
+    run = tmp_path / "run"
+    nearfar(
+        "train", str(mnist / "train"), "--out", str(run), "--rank", "600", "--batch-size", "1000", "--loss", "hinge",
+        "--margin", "1", "--dissimilar-weight", "1", "--workers", "2", "--consistency", "asp",
+    )  # fmt: skip
+    assert judged(run, mnist / "test")["average_precision"] >= 0.905
+
+
+def test_mnist_from_labels_with_no_setting_at_all(mnist, tmp_path):
+    run = tmp_path / "run"
+    nearfar("train", str(mnist / "train"), "--out", str(run), "--from-labels")
+    assert judged(run, mnist / "test")["average_precision"] >= 0.93
+
+
+def test_mnist_for_neighbours(mnist, tmp_path):
+    run = tmp_path / "run"
+    nearfar("train", str(mnist / "train"), "--out", str(run), "--from-labels", "--loss", "neighbour")
+    assert judged(run, mnist / "test")["3nn_error"] <= 0.022
+
+
+def test_newsgroups_sparse_with_no_setting_at_all(shared_data, tmp_path):
+    with np.load(shared_data / "20newsgroups.npz") as file:
+        counts = sp.csr_matrix((file["data"].astype(np.float32), file["indices"], file["indptr"]), shape=file["shape"])
+        labels, is_test = file["y"], file["is_test"].astype(bool)
+    weigh = TfidfTransformer().fit(counts[~is_test])
+    for name, chosen in (("train", ~is_test), ("test", is_test)):
+        sp.save_npz(tmp_path / f"{name}.npz", weigh.transform(counts[chosen]).astype(np.float32))
+        np.save(tmp_path / f"{name}-labels.npy", labels[chosen])
+        nearfar(
+            "ingest", str(tmp_path / f"{name}.npz"), "--labels", str(tmp_path / f"{name}-labels.npy"),
+            "--out", str(tmp_path / name),
+        )  # fmt: skip
+    nearfar("train", str(tmp_path / "train"), "--out", str(tmp_path / "run"))
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024**2
+    assert peak < 1.5, f"{peak:.2f} GB"
+    assert judged(tmp_path / "run", tmp_path / "test")["average_precision"] >= 0.90
