@@ -13,7 +13,33 @@ from nearfar.errors import InvalidConstraints
 _SIMILAR, _DISSIMILAR, _FAR, _BLOCK = range(4)
 
 
-class LabelDraws:
+class _Groups:
+    """Points group by group: what similar pairs are drawn from, be the groups classes or overlapping."""
+
+    def __init__(self, order: NDArray[np.integer[Any]], starts: NDArray[np.int64]) -> None:
+        self._order, self._starts = order, starts
+        self.sizes = np.diff(starts)
+        self._similar = np.cumsum(self.sizes * (self.sizes - 1))
+
+    @property
+    def n_similar(self) -> int:
+        """How many similar pairs there are to draw from; one that shares several groups counts for each."""
+        return int(self._similar[-1]) // 2 if len(self._similar) else 0
+
+    def similar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
+        """Similar pairs number ``first`` to ``first + count`` of this seed's stream, evenly from all there are."""
+        if count and not self.n_similar:
+            raise InvalidConstraints(
+                "no class or group has two points, so there is no similar pair to draw; give larger ones"
+            )
+        out = np.empty((count, 2), np.int64)
+        if count:
+            key = draw.stream_key(seed, _SIMILAR, 0)
+            draw.similar_pairs(self._order, self._starts, self._similar, key, first, out)
+        return out
+
+
+class LabelDraws(_Groups):
     """Draws of pairs, triplets and blocks from class labels; a draw is a pure function of (seed, position).
 
     Parameters
@@ -28,38 +54,22 @@ class LabelDraws:
         self._codes = labels.codes
         chosen = np.arange(len(labels)) if among is None else np.asarray(among)
         codes = labels.codes[chosen]
-        self._order = chosen[np.argsort(codes, kind="stable")].astype(np.int32 if len(labels) < 1 << 31 else np.int64)
-        sizes = np.bincount(codes, minlength=len(labels.classes)).astype(np.int64)
-        self._starts = np.concatenate(([0], np.cumsum(sizes)))
-        self._similar = np.cumsum(sizes * (sizes - 1))
-        self._dissimilar = np.cumsum(sizes * (len(chosen) - sizes))
+        order: NDArray[np.integer[Any]] = chosen[np.argsort(codes, kind="stable")].astype(
+            np.int32 if len(labels) < 1 << 31 else np.int64
+        )
+        counts = np.bincount(codes, minlength=len(labels.classes))
+        super().__init__(order, np.concatenate(([0], np.cumsum(counts))))
+        self._dissimilar = np.cumsum(self.sizes * (len(chosen) - self.sizes))
         self.n_points = len(chosen)
-        self.n_classes = int((sizes > 0).sum())
-        self.n_blockable_classes = int((sizes > 1).sum())
-        self.n_blockable = int(sizes[sizes > 1].sum())
+        self.n_classes = int((self.sizes > 0).sum())
+        self.n_blockable_classes = int((self.sizes > 1).sum())
+        self.n_blockable = int(self.sizes[self.sizes > 1].sum())
         """Points that have a partner of their class, and so may stand in a block."""
-
-    @property
-    def n_similar(self) -> int:
-        """How many similar pairs there are to draw from, each counted once."""
-        return int(self._similar[-1]) // 2
 
     @property
     def n_dissimilar(self) -> int:
         """How many dissimilar pairs there are to draw from, each counted once."""
         return int(self._dissimilar[-1]) // 2
-
-    def similar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
-        """Similar pairs number ``first`` to ``first + count`` of this seed's stream, evenly from all there are."""
-        if count and not self.n_similar:
-            raise InvalidConstraints(
-                "no class has two points, so there is no similar pair to draw; give larger classes"
-            )
-        out = np.empty((count, 2), np.int64)
-        if count:
-            key = draw.stream_key(seed, _SIMILAR, 0)
-            draw.similar_pairs(self._order, self._starts, self._similar, key, first, out)
-        return out
 
     def dissimilar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
         """Dissimilar pairs number ``first`` to ``first + count`` of this seed's stream, evenly from all there are."""
@@ -94,7 +104,7 @@ class LabelDraws:
         return points[: sizes[:used].sum()], sizes[:used]
 
 
-class GroupDraws:
+class GroupDraws(_Groups):
     """Draws of pairs from overlapping groups: similar points share a group, dissimilar ones share none.
 
     A pair that shares several groups is drawn as similar that many times as often; points in no group are not drawn.
@@ -110,22 +120,9 @@ class GroupDraws:
         rows.sum_duplicates()
         rows.eliminate_zeros()
         members = rows.tocsc()
-        self._order = members.indices
-        self._starts = members.indptr.astype(np.int64)
-        sizes = np.diff(self._starts)
-        self._similar = np.cumsum(sizes * (sizes - 1))
+        super().__init__(members.indices, members.indptr.astype(np.int64))
         self._indptr, self._groups = rows.indptr, rows.indices
         self._grouped = np.flatnonzero(np.diff(rows.indptr))
-
-    def similar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
-        """Similar pairs number ``first`` to ``first + count`` of this seed's stream."""
-        if count and not (len(self._similar) and self._similar[-1]):
-            raise InvalidConstraints("no group has two points, so there is no similar pair to draw; give larger groups")
-        out = np.empty((count, 2), np.int64)
-        if count:
-            key = draw.stream_key(seed, _SIMILAR, 0)
-            draw.similar_pairs(self._order, self._starts, self._similar, key, first, out)
-        return out
 
     def dissimilar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
         """Dissimilar pairs number ``first`` to ``first + count`` of this seed's stream."""

@@ -38,8 +38,6 @@ class Watch:
     checkpoints: Checkpoints | None
     checkpoint_every: float
     on_report: list[Callable[[Report], None]] = field(default_factory=list)
-    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Arrays that every checkpoint carries along unchanged."""
 
 
 class LocalSupervisor:
@@ -121,7 +119,7 @@ class LocalSupervisor:
                 "lower step_size, or look for extreme values in the points"
             )
         began = self._budget.elapsed
-        arrays = {"Lt": self._server.Lt, **self._watch.constants}
+        arrays: dict[str, NDArray[Any]] = {"Lt": self._server.Lt}
         arrays |= {f"rule.{key}": array for key, array in self._server.rule.state.items()}
         if self.best is not None:
             arrays["best"] = self.best

@@ -43,6 +43,13 @@ class Gradient:
         """A gradient of nothing, to be filled."""
         return cls(np.empty(0, np.int32), np.empty((0, 0), np.float32), Scratch())
 
+    def part(self, features: range) -> "Gradient":
+        """What falls on a range of features, counted from the start of that range; a view."""
+        first, last = np.searchsorted(self.features, (features.start, features.stop))
+        if first == 0 and last == len(self.features) and features.start == 0:
+            return self
+        return Gradient(self.features[first:last] - np.int32(features.start), self.values[first:last], self.scratch)
+
     @property
     def nbytes(self) -> int:
         return self.values.nbytes + self.features.nbytes

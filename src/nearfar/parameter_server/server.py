@@ -21,8 +21,8 @@ class Server:
 
     Parameters
     ----------
-    Lt : array (n features, k)
-        The starting L, transposed; the server owns it from now on and changes it in place.
+    Lt : array (features of the range, k)
+        The starting L, transposed, of the range; the server owns it from now on and changes it in place.
     rule : UpdateRule
         How a gradient is applied.
     clocks : Clocks
@@ -31,6 +31,8 @@ class Server:
         The step size at a version.
     capacity : int
         Pushes that may wait.
+    first_feature : int
+        Where the range begins. Pushes and pulls name features by their number in the whole L.
     staleness_scaling : bool
         Divide a push's step size by 1 + its staleness.
     """
@@ -43,9 +45,12 @@ class Server:
         step_size: Callable[[int], float],
         capacity: int,
         *,
+        first_feature: int = 0,
         staleness_scaling: bool = False,
     ) -> None:
         self.Lt, self.rule = Lt, rule
+        self.features = range(first_feature, first_feature + len(Lt))
+        """The features it owns."""
         self.version = 0
         """How many pushes have been applied."""
         self.inbound: BoundedQueue[Push] = BoundedQueue(capacity)
@@ -66,10 +71,14 @@ class Server:
     def pull(self, features: NDArray[np.int32], local: Floats, known: NDArray[np.int64]) -> int:
         """Bring rows of a worker's copy up to date, those that changed; the version they are then at is returned.
 
-        ``known`` holds, for each feature, the version at which the worker last got it (-1: never), and is updated.
+        Of ``features``, which rise, those in this server's range are looked at. ``local`` and ``known`` are of the
+        whole L; ``known`` holds, for each feature, the version at which the worker last got it (-1: never).
         """
+        first, last = np.searchsorted(features, (self.features.start, self.features.stop))
         with self._changing:
-            update_kernels.copy_newer(self.Lt, self._row_versions, features, local, known)
+            update_kernels.copy_newer(
+                self.Lt, self._row_versions, features[first:last], self.features.start, local, known
+            )
             return self.version
 
     # Update side
@@ -84,7 +93,7 @@ class Server:
             self._check_finite(fresh)
             self._apply(applied)
         finally:
-            for push in pushes:
+            for push in fresh:
                 push.release()
         for push in pushes:
             self._clocks.applied(push.worker, push.clock)
@@ -93,7 +102,7 @@ class Server:
     def _apply(self, applied: list[Applied]) -> None:
         if not applied:
             return
-        gradients = [one.push.gradient for one in applied]
+        gradients = [one.push.gradient.part(self.features) for one in applied]
         step_sizes = [self._step_size_for(self.version + i, one.staleness) for i, one in enumerate(applied)]
         with self._changing:
             self.rule.apply(self.Lt, gradients, step_sizes)

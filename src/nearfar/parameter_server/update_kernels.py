@@ -81,16 +81,14 @@ def row_scaled(Lt: Array, squares: Array, features: Array, gradient: Array, step
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def copy_newer(Lt: Array, versions: Array, features: Array, local: Array, known: Array) -> int:
-    """Copy the rows of ``features`` that changed since they were last copied; how many is returned."""
-    copied = 0
+def copy_newer(Lt: Array, versions: Array, features: Array, first_feature: int, local: Array, known: Array) -> None:
+    """Copy the rows of ``features`` that changed since they were last copied; ``Lt`` begins at ``first_feature``."""
     for i in range(len(features)):
         feature = features[i]
-        if versions[feature] > known[feature]:
-            local[feature] = Lt[feature]
-            known[feature] = versions[feature]
-            copied += 1
-    return copied
+        row = feature - first_feature
+        if versions[row] > known[feature]:
+            local[feature] = Lt[row]
+            known[feature] = versions[row]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

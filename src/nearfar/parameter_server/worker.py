@@ -75,7 +75,7 @@ class Worker:
         self._sampler, self._local_step = sampler, local_step
         self._known = np.full(len(local), -1, np.int64)
         self._pushed = 0
-        self._free: LifoQueue[Gradient] = LifoQueue(slots)  # the last one used is still in the cache
+        self._free: LifoQueue[Gradient] = LifoQueue()  # last in, first out: the last one used is still in the cache
         for _ in range(slots):
             self._free.put(Gradient.empty())
         self._lock = threading.Lock()
