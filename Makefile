@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format docs bench clean
 
 demo: $(VENV)/.made
 	$(BIN)/nearfar demo
 
-test: $(VENV)/.made
+test: $(VENV)/.made-for-tests
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.made
@@ -16,10 +16,14 @@ check: $(VENV)/.made
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 format: $(VENV)/.made
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.made
+	$(BIN)/mkdocs serve
 
 bench: $(VENV)/.made
 	$(BIN)/python -m benchmarks
@@ -28,6 +32,11 @@ $(VENV)/.made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nearfar needs Python 3.11 or newer; choose one with: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# What searches and exports are tested with (FAISS, PyTorch, ONNX) is large, and nothing else needs it.
+$(VENV)/.made-for-tests: $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,test]'
 	@touch $@
 
 clean:

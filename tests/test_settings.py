@@ -15,11 +15,11 @@ from nearfar.settings import BUDGET, TrainingSettings, slack
 
 WHOLE_ABOVE_0 = [
     "rank", "batch_size", "block_size", "per_class", "workers", "threads_per_worker", "queue_capacity", "steps",
-    "patience", "report_every", "keep_checkpoints",
+    "patience", "report_every", "keep_checkpoints", "lift_dim",
 ]  # fmt: skip
-REAL_ABOVE_0 = ["margin", "dissimilar_weight", "step_size", "epochs", "minutes", "checkpoint_every"]
+REAL_ABOVE_0 = ["margin", "dissimilar_weight", "step_size", "epochs", "minutes", "checkpoint_every", "lift_width"]
 MAY_BE_ZERO = ["seed", "held_out"]
-NAMES = ["loss", "start", "update_rule", "schedule", "engine"]
+NAMES = ["loss", "start", "lift", "update_rule", "schedule", "engine"]
 SWITCHES = ["scale_features", "centre", "staleness_scaling"]
 
 

@@ -227,6 +227,13 @@ def transforming(source: str, make_out: Callable[[Good, Path], Path] = lambda _,
     return lambda good, place: ["transform", good / "run", good / source, "--out", make_out(good, place)]
 
 
+def searching(
+    make: Callable[[Good, Path], Path] = lambda good, _: good / "points.npy", *options: str, dataset: str = "labelled"
+) -> Make:
+    """`nearfar search` for the points of a file."""
+    return lambda good, place: ["search", good / "run", good / dataset, "--query", make(good, place), *options]
+
+
 def points_of(good: Good) -> np.ndarray:
     return np.load(good / "points.npy")
 
@@ -408,7 +415,7 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "sample singletons": (
         lambda g, p: ["sample", g.copy("singletons", p), "--triplets", "5"],
-        ("no class has two points",),
+        ("group has two points",),
     ),
     # settings
     "rank above the features": (training("labelled", "--rank", "6"), ("rank is 6", "5 features", "at most")),
@@ -533,6 +540,41 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "transform of another width": (
         transforming("wide.npz"),
         ("points have 10 features", "measures points of 5"),
+    ),
+    # searches
+    "search for points of another width": (
+        searching(lambda g, _: g / "wide.npz"),
+        ("points have 10 features", "measures points of 5"),
+    ),
+    "search in points of another width": (searching(dataset="wide"), ("points have 10 features", "points of 5")),
+    "search for NaN": (
+        searching(lambda g, p: saved(p / "a.npy", spoiled(points_of(g), np.nan))),
+        ("point 7 has NaN or infinity in feature 2",),
+    ),
+    "search for nothing": (searching(lambda g, p: saved(p / "a.npy", np.empty((0, D)))), ("(0, 5)", "at least one")),
+    "search for a missing file": (searching(lambda g, p: p / "no.npy"), ("no.npy is missing", "expected a .npy file")),
+    "search for a folder that is no dataset": (
+        searching(lambda g, _: g / "run"),
+        ("no dataset.json", "nearfar ingest"),
+    ),
+    "search without a query": (
+        lambda g, _: ["search", g / "run", g / "labelled"],
+        ("--query", "nearfar search --help"),
+    ),
+    "search in a missing dataset": (searching(dataset="no"), ("no does not exist", "nearfar ingest")),
+    "more neighbours than points": (searching(lambda g, _: g / "points.npy", "-k", "61"), ("k is 61", "from 1 to 60")),
+    "no neighbours": (searching(lambda g, _: g / "points.npy", "-k", "0"), ("-k", "nearfar search --help")),
+    "search to a text file": (
+        searching(lambda g, _: g / "points.npy", "--out", "found.csv"),
+        ("found.csv", "expected one that ends in .npz"),
+    ),
+    "search to what exists": (
+        lambda g, p: [*searching()(g, p), "--out", g.copy("labelled.npz", p)],
+        ("labelled.npz exists already", "choose another name"),
+    ),
+    "search to a missing folder": (
+        lambda g, p: [*searching()(g, p), "--out", p / "no" / "found.npz"],
+        ("cannot write", "choose a folder that exists"),
     ),
     # datasets
     "missing dataset": (training("no"), ("no does not exist", "nearfar ingest")),

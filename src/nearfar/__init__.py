@@ -3,6 +3,9 @@
 from nearfar.data.constraints import Comparisons, Labels, Pairs
 from nearfar.data.from_labels import GroupDraws, LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.points import Points, as_points
+from nearfar.evaluation.search import search
+from nearfar.learners import LabelLearner, PairLearner, QuadrupletLearner, TripletLearner
+from nearfar.model.export import to_faiss, to_onnx, to_torch
 from nearfar.model.metric import Metric, load_metric
 from nearfar.model.training import TrainingResult, train
 from nearfar.settings import TrainingSettings
@@ -11,16 +14,24 @@ __all__ = [
     "Comparisons",
     "GroupDraws",
     "LabelDraws",
+    "LabelLearner",
     "Labels",
     "Metric",
+    "PairLearner",
     "Pairs",
     "Points",
+    "QuadrupletLearner",
     "TrainingResult",
     "TrainingSettings",
+    "TripletLearner",
     "as_points",
     "draw_pairs",
     "draw_triplets",
     "load_metric",
+    "search",
+    "to_faiss",
+    "to_onnx",
+    "to_torch",
     "train",
 ]
 __version__ = "0.1.0"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_args, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from nearfar.data.constraints import Constraints, Labels
 from nearfar.data.dataset import Dataset, store_constraints
@@ -18,12 +19,13 @@ from nearfar.data.ingest import ingest as ingest_sources
 from nearfar.demo import run_demo
 from nearfar.display import TrainingDisplay, print_table
 from nearfar.errors import InvalidConstraints, InvalidInput, InvalidRun, InvalidSettings, NearfarError
+from nearfar.evaluation.search import Neighbours, check_free
 from nearfar.evaluation.summary import Summary, summarise
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric, load_metric
 from nearfar.model.run import RunFolder
 from nearfar.model.training import train as train_metric
-from nearfar.model.transforming import transform_to_file
+from nearfar.model.transforming import open_points, transform_to_file
 from nearfar.settings import TrainingSettings
 
 app = typer.Typer(
@@ -35,6 +37,8 @@ app = typer.Typer(
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises on a command line that it cannot parse; it has no public name."""
+
+_MOST_QUERIES_SHOWN = 100
 
 DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder, made by nearfar ingest.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a metric.safetensors.")]
@@ -191,6 +195,32 @@ def transform(
     print(f"{out}: {shape[0]} points of {shape[1]} features")
 
 
+@app.command()
+def search(
+    run: RunPath,
+    dataset: DatasetFolder,
+    query: Annotated[Path, typer.Option(metavar="FILE", help="What to search for: a dataset folder or a file.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours a query.")] = 10,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="An .npz to make instead of a table.")] = None,
+    points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Find the points of a dataset that are nearest to given ones by a metric."""
+    if out is not None:
+        check_free(out)
+    metric, opened = _metric(run), Dataset.open(dataset)
+    queries = open_points(query, points_key)
+    found = Neighbours.search(metric, opened, queries, k)
+    if out is not None:
+        found.write(out)
+    if as_json:
+        print(json.dumps(found.to_json(), indent=2))
+    elif out is not None:
+        print(f"{out}: {k} neighbours of each of {len(found.indices)} queries")
+    else:
+        _print_neighbours(found)
+
+
 def _labels(dataset: Dataset) -> Labels:
     if dataset.labels is None:
         found = "neither constraints nor labels" if dataset.constraints is None else "constraints, but no labels"
@@ -225,6 +255,14 @@ def _print_summaries(judged: dict[str, Summary]) -> None:
     columns = [judged[name].rows() for name in names]
     rows = [[row[0], *(column[i][1] for column in columns)] for i, row in enumerate(columns[0])]
     print_table("", ["", *names], rows)
+
+
+def _print_neighbours(found: Neighbours) -> None:
+    rows = [[escape(cell) for cell in row] for row in found.rows(_MOST_QUERIES_SHOWN)]
+    print_table("", found.columns(), rows)
+    if len(found.indices) > _MOST_QUERIES_SHOWN:
+        more = len(found.indices) - _MOST_QUERIES_SHOWN
+        _note([f"{more} more queries are not shown; --json and --out give all"])
 
 
 def _note(remarks: list[str]) -> None:

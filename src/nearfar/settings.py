@@ -10,6 +10,7 @@ from nearfar.errors import InvalidFile, InvalidSettings
 
 LossName = Literal["auto", "hinge", "logistic", "comparison", "neighbour"]
 StartName = Literal["random", "identity", "pca"]
+LiftName = Literal["none", "rbf"]
 RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
 ScheduleName = Literal["auto", "constant", "inverse-root", "cosine", "plateau"]
 EngineName = Literal["auto", "serial", "threads"]
@@ -26,7 +27,7 @@ def _setting(default: Any, text: str) -> Any:
 class TrainingSettings:
     """Everything that decides how a metric is learned. Every default is meant to be left alone."""
 
-    rank: int | None = _setting(None, "rows of L; by default the number of features, at most 256")
+    rank: int | None = _setting(None, "rows of L; by default the number of features, at most 256, or 128 with a lift")
     loss: LossName = _setting(
         "auto",
         "auto is logistic for pairs and labels, comparison for triplets and quadruplets; the paper's is hinge",
@@ -42,6 +43,15 @@ class TrainingSettings:
         "divide each feature by the typical size of its differences while learning; folded into L afterwards",
     )
     centre: bool = _setting(False, "let the metric's transform subtract the mean point; distances stay the same")
+
+    lift: LiftName = _setting(
+        "none", "a fixed non-linear map before L; rbf is random Fourier features of a Gaussian kernel"
+    )
+    lift_dim: int = _setting(4096, "features that a lift makes of a point")
+    lift_width: float | None = _setting(
+        None,
+        "width of the lift's kernel, in units of the scaled features; by default from the distances between points",
+    )
 
     batch_size: int = _setting(1000, "constraints a step, half of them similar and half dissimilar")
     block_size: int | None = _setting(
@@ -74,7 +84,7 @@ class TrainingSettings:
     minutes: float | None = _setting(None, "stop after this many minutes")
     patience: int | None = _setting(
         None,
-        "stop after this many reports without a better held-out objective; by default 4 if no budget is given",
+        "stop after this many reports without a better held-out objective; with no budget 4 by default, 2 with a lift",
     )
 
     seed: int = _setting(0, "seed of every random choice")
@@ -140,9 +150,9 @@ class TrainingSettings:
 
 
 _POSITIVE = {
-    "rank", "margin", "dissimilar_weight", "batch_size", "block_size", "per_class", "step_size", "workers",
-    "threads_per_worker", "queue_capacity", "steps", "epochs", "minutes", "patience", "report_every",
-    "checkpoint_every", "keep_checkpoints",
+    "rank", "margin", "dissimilar_weight", "lift_dim", "lift_width", "batch_size", "block_size", "per_class",
+    "step_size", "workers", "threads_per_worker", "queue_capacity", "steps", "epochs", "minutes", "patience",
+    "report_every", "checkpoint_every", "keep_checkpoints",
 }  # fmt: skip
 _AT_LEAST = {"seed": 0, "held_out": 0, "batch_size": 2, "block_size": 4, "per_class": 2}
 _AT_MOST = {"seed": 2**62}  # compiled draws count in 64 bits

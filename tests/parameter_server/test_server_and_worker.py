@@ -122,6 +122,17 @@ def test_a_push_that_comes_again_is_applied_once() -> None:
     assert server.version == 3
 
 
+def test_pushes_that_overtake_each_other_are_all_applied_once() -> None:
+    clocks = Clocks(math.inf)
+    clocks.join(0)
+    server = Server(np.zeros((2, 2), np.float32), UpdateRule("sgd", 2, 2), clocks, lambda v: 1.0, capacity=10)
+    for number in (1, 0, 4, 2, 4, 3, 0, 1):
+        server.receive(push_of(np.full((2, 2), -1.0), number=number))
+        server.update()
+    np.testing.assert_array_equal(server.Lt, 5)
+    assert server.repeats == 3
+
+
 def test_staleness_scaling_shortens_stale_steps() -> None:
     clocks = Clocks(math.inf)
     clocks.join(0)

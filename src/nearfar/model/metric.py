@@ -13,24 +13,29 @@ from nearfar.data.points import Floats, Indices, Points, Rows, SparseRows
 from nearfar.errors import InvalidFile, InvalidInput, InvalidPoints, InvalidSettings
 from nearfar.files import Transposed, read_safetensors, write_safetensors
 from nearfar.model.distance import Distance, checked_out, places, squared_norms
+from nearfar.objective.lift import Lift, LiftedPoints
 
 Setting = str | int | float | bool
 Settings = Mapping[str, Setting]
 
 _FORMAT, _VERSION = "nearfar.metric", "1"
-_TENSORS = {"components": 2, "centre": 1, "threshold": 1}
+_TENSORS = {"components": 2, "centre": 1, "threshold": 1, "lift.weights": 2, "lift.phases": 1}
 _PROJECTIONS_BYTES = 1 << 30
 
 
 class Metric(Distance):
     """A learned Mahalanobis metric: ``dist(x, y) = ‖L(x − y)‖``. Immutable.
 
+    With a lift φ it is ``‖L(φ(x) − φ(y))‖``: every method takes raw points and lifts them block by block.
+
     Parameters
     ----------
-    components : array of shape (k, d)
+    components : array of shape (k, d), or (k, D) with a lift to D features
         L, one row a component. Copied, as float32.
-    centre : array of shape (d,), optional
-        :meth:`transform` subtracts it first. Distances do not depend on it.
+    lift : Lift, optional
+        A fixed map of points, before L.
+    centre : array of shape (d,), or (D,) with a lift, optional
+        :meth:`transform` subtracts it before L is applied. Distances do not depend on it.
     threshold : float, optional
         Two points at this distance or nearer count as similar.
     settings : mapping of names to strings, numbers and booleans, optional
@@ -41,35 +46,44 @@ class Metric(Distance):
         self,
         components: ArrayLike,
         *,
+        lift: Lift | None = None,
         centre: ArrayLike | None = None,
         threshold: float | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self._keep(_floats(components, "components").T.copy(), centre, threshold, settings)
+        self._keep(_floats(components, "components").T.copy(), lift, centre, threshold, settings)
 
     @classmethod
     def from_transposed(
         cls,
         transposed: Floats,
         *,
+        lift: Lift | None = None,
         centre: ArrayLike | None = None,
         threshold: float | None = None,
         settings: Settings | None = None,
     ) -> "Metric":
-        """A metric of ``Lᵀ``, (d, k). Float32 in C order is not copied: do not change it any more."""
+        """A metric of ``Lᵀ``, (d, k) or (D, k). Float32 in C order is not copied: do not change it any more."""
         metric = cls.__new__(cls)
-        metric._keep(_floats(transposed, "transposed components"), centre, threshold, settings)
+        metric._keep(_floats(transposed, "transposed components"), lift, centre, threshold, settings)
         return metric
 
     def _keep(
-        self, transposed: Floats, centre: ArrayLike | None, threshold: float | None, settings: Settings | None
+        self,
+        transposed: Floats,
+        lift: Lift | None,
+        centre: ArrayLike | None,
+        threshold: float | None,
+        settings: Settings | None,
     ) -> None:
         if transposed.ndim != 2 or 0 in transposed.shape:
             raise InvalidInput(f"components have shape {transposed.T.shape}; expected (rank, features), not empty")
-        self._transposed = _read_only(np.ascontiguousarray(transposed))
+        if lift is not None and lift.dim != len(transposed):
+            raise InvalidInput(f"components are for {len(transposed)} features, but the lift makes {lift.dim}")
+        self._transposed, self._lift = _read_only(np.ascontiguousarray(transposed)), lift
         self._centre = None if centre is None else _read_only(np.array(_floats(centre, "centre")))
-        if self._centre is not None and self._centre.shape != (self.n_features,):
-            raise InvalidInput(f"centre has shape {self._centre.shape}; expected ({self.n_features},)")
+        if self._centre is not None and self._centre.shape != transposed.shape[:1]:
+            raise InvalidInput(f"centre has shape {self._centre.shape}; expected {transposed.shape[:1]}")
         if threshold is not None and not 0 <= threshold < math.inf:
             raise InvalidSettings(f"threshold is {threshold}; expected a finite distance, 0 or more")
         self._threshold = None if threshold is None else float(threshold)
@@ -80,11 +94,12 @@ class Metric(Distance):
 
     def __repr__(self) -> str:
         threshold = "" if self.threshold is None else f", threshold={self.threshold:.6g}"
-        return f"Metric(rank={self.rank}, n_features={self.n_features}{threshold})"
+        lift = "" if self.lift is None else f", lifted to {self.lift.dim}"
+        return f"Metric(rank={self.rank}, n_features={self.n_features}{lift}{threshold})"
 
     @property
     def components(self) -> Floats:
-        """L, (k, d): a read-only view."""
+        """L, (k, d), or (k, D) with a lift: a read-only view."""
         return self._transposed.T
 
     @property
@@ -94,12 +109,17 @@ class Metric(Distance):
 
     @property
     def n_features(self) -> int:
-        """d, the width of the points it measures."""
-        return int(self._transposed.shape[0])
+        """d, the width of the points it measures: raw ones, also with a lift."""
+        return int(self._transposed.shape[0]) if self._lift is None else self._lift.n_features
+
+    @property
+    def lift(self) -> Lift | None:
+        """The fixed map before L, if there is one."""
+        return self._lift
 
     @property
     def centre(self) -> Floats | None:
-        """What :meth:`transform` subtracts, if anything."""
+        """What :meth:`transform` subtracts before L, if anything: a point, lifted where there is a lift."""
         return self._centre
 
     @property
@@ -113,6 +133,8 @@ class Metric(Distance):
 
     def transform(self, X: Any, out: Floats | None = None) -> Floats:
         """``L(x − centre)`` for each point: Euclidean distance between the results is this metric.
+
+        With a lift, ``L(φ(x) − centre)``.
 
         Parameters
         ----------
@@ -131,7 +153,7 @@ class Metric(Distance):
         return self._project_into(out, points, np.arange(len(points)), origin)
 
     def matrix(self) -> NDArray[np.float64]:
-        """``M = LᵀL``, (d, d): symmetric and positive semi-definite."""
+        """``M = LᵀL``, (d, d): symmetric and positive semi-definite. With a lift it is of the lifted space, (D, D)."""
         wide = self._transposed.astype(np.float64)
         return wide @ wide.T
 
@@ -146,14 +168,16 @@ class Metric(Distance):
 
     def with_threshold(self, threshold: float) -> "Metric":
         """The same metric, shared and not copied, with this threshold."""
-        kept = self._transposed
-        return Metric.from_transposed(kept, centre=self._centre, threshold=threshold, settings=self._settings)
+        return Metric.from_transposed(
+            self._transposed, lift=self._lift, centre=self._centre, threshold=threshold, settings=self._settings
+        )
 
     def reduced(self, rank: int | Literal["auto"], tolerance: float = 1e-3) -> "Metric":
         """The metric of lower rank whose M is nearest to this one's: it keeps L's largest singular values.
 
         No distance grows, and a squared distance shrinks by at most ``σ² ‖x − y‖²``, with σ the largest
-        singular value left out. The threshold is dropped, as it belongs to the old distances.
+        singular value left out. The threshold is dropped, as it belongs to the old distances. A lift is kept, and
+        φ(x) stands for x in the above.
 
         Parameters
         ----------
@@ -167,7 +191,7 @@ class Metric(Distance):
             raise InvalidSettings(f'rank is {rank}; expected "auto" or a whole number from 1 to {self.rank}')
         if not 0 <= tolerance < 1:
             raise InvalidSettings(f"tolerance is {tolerance}; expected from 0 to less than 1")
-        is_tall = self.n_features >= self.rank
+        is_tall = len(self._transposed) >= self.rank
         squares, vectors = np.linalg.eigh(_gram(self._transposed if is_tall else self._transposed.T))
         squares, vectors = np.maximum(squares[::-1], 0.0), vectors[:, ::-1]
         if rank == "auto":
@@ -175,11 +199,13 @@ class Metric(Distance):
             rank = int(np.searchsorted(held, (1 - tolerance) * held[-1])) + 1
         kept = vectors[:, :rank] if is_tall else vectors[:, :rank] * np.sqrt(squares[:rank])
         reduced = self._transposed @ kept.astype(np.float32) if is_tall else kept.astype(np.float32)
-        return Metric.from_transposed(reduced, centre=self._centre, settings=self._settings)
+        return Metric.from_transposed(reduced, lift=self._lift, centre=self._centre, settings=self._settings)
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file, whole or not at all; :func:`load_metric` reads it back exactly."""
         tensors: dict[str, NDArray[Any] | Transposed] = {"components": Transposed(self._transposed)}
+        if self._lift is not None:
+            tensors |= {"lift.weights": self._lift.weights, "lift.phases": self._lift.phases}
         if self._centre is not None:
             tensors["centre"] = self._centre
         if self.threshold is not None:
@@ -188,12 +214,15 @@ class Metric(Distance):
         write_safetensors(Path(path), tensors, metadata)
 
     def points(self, X: Any) -> Points:
+        """Row access to ``X``, lifted where there is a lift."""
+        if isinstance(X, LiftedPoints) and X.lift is self._lift:
+            return X  # by this very method
         points = super().points(X)
         if points.n_features != self.n_features:
             raise InvalidPoints(
                 f"points have {points.n_features} features; this metric measures points of {self.n_features}"
             )
-        return points
+        return points if self._lift is None else LiftedPoints(points, self._lift)
 
     def width(self, points: Points) -> float:
         return self.rank
@@ -224,7 +253,7 @@ class Metric(Distance):
         for place in places(len(pairs), 4):
             used[pairs[place]] = True
         distinct = np.flatnonzero(used)
-        rows_a_difference = 2 if points.is_sparse else 1
+        rows_a_difference = 2 if points.is_sparse or self._lift else 1
         if len(distinct) >= rows_a_difference * len(pairs) or len(distinct) * self.rank * 4 > _PROJECTIONS_BYTES:
             return super()._squared_of_pairs(points, pairs)
         projected = self.projected(points, distinct)
@@ -250,11 +279,20 @@ def load_metric(path: str | Path) -> Metric:
     for name, tensor in tensors.items():
         if tensor.ndim != _TENSORS[name] or (name == "threshold" and tensor.shape != (1,)):
             raise InvalidFile(f"{path} holds {name} of shape {tensor.shape}; expected {_TENSORS[name]} dimension(s)")
+    lifting = [name for name in tensors if name.startswith("lift.")]
+    if len(lifting) == 1:
+        raise InvalidFile(f"{path} holds {lifting[0]} alone; a lift is lift.weights and lift.phases")
     tensors, metadata = read_safetensors(path, verify=True)  # only now: other files have no checksum to compare
     threshold = float(tensors["threshold"][0]) if "threshold" in tensors else None
     try:
         settings = json.loads(metadata.get("settings", "{}"))
-        return Metric(tensors["components"], centre=tensors.get("centre"), threshold=threshold, settings=settings)
+        return Metric(
+            tensors["components"],
+            lift=Lift(tensors["lift.weights"], tensors["lift.phases"]) if len(lifting) == 2 else None,
+            centre=tensors.get("centre"),
+            threshold=threshold,
+            settings=settings,
+        )
     except (ValueError, TypeError) as error:  # InvalidInput is a ValueError
         raise InvalidFile(f"{path} is not a usable metric: {error}") from error
 

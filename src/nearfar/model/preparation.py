@@ -1,6 +1,7 @@
 """From points, constraints and settings to a job: every default that depends on the data is decided here."""
 
 import math
+import os
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +28,24 @@ from nearfar.data.sampling import (
 from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.objective.fast_gradient import Gradient, GradientKernel
 from nearfar.objective.judging import Judge
+from nearfar.objective.lift import Lift, LiftedPoints, rbf_lift
 from nearfar.objective.losses import BlockLoss, ComparisonLoss, Hinge, Loss, PairLoss, make_loss
-from nearfar.objective.starting_point import feature_scale, mean_squared_difference, rescale, starting_metric
+from nearfar.objective.starting_point import (
+    feature_scale,
+    mean_squared_difference,
+    median_distance,
+    rescale,
+    starting_metric,
+)
 from nearfar.settings import TrainingSettings
 
 _SHARDS_A_WORKER = 4
 _LARGEST_DEFAULT_RANK = 256
+_LARGEST_DEFAULT_LIFTED_RANK = 128
+_LIFT_WIDTH = 0.7
+"""Width of a lift's kernel, as a share of the median distance between points; see docs/defaults.md."""
+_COPIES_OF_L = 5
+"""L, its gradient, the two moments of Adam, and the best L so far."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +53,11 @@ class Prepared:
     """All that is decided before the first step."""
 
     points: Points
-    """As learned on: scaled where asked for."""
+    """As learned on: scaled, or lifted, where asked for."""
     scale: NDArray[np.float64] | None
+    """What L has yet to be divided by; with a lift it is in the lift's weights."""
+    lift: Lift | None
+    lift_width: float | None
     sampler: Sampler
     loss: Loss
     judge: Judge | None
@@ -73,22 +89,32 @@ def prepare(
         warnings.warn(remark, UserWarning, stacklevel=4)
     if labels is not None and len(labels) != len(points):
         raise InvalidConstraints(f"there are {len(labels)} labels for {len(points)} points; expected one a point")
-    rank = _rank(settings.rank, points.n_features)
+    rank = _rank(settings, points.n_features)
     loss = loss or _loss(settings, constraints)
     scale = feature_scale(points, settings.seed) if settings.scale_features else None
-    points = points if scale is None else points.scaled(scale)
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
     first = sampler.batch(0, 0)
+    lift, width = None, None
+    if settings.lift == "none":
+        points = points if scale is None else points.scaled(scale)
+    else:
+        _check_memory(settings.lift_dim, points.n_features, rank, len(np.unique(first.indices)))
+        lift, width = _lift(points, scale, settings)
+        points, scale = LiftedPoints(points, lift), None
     Lt = starting_metric(settings.start if start is None else start, points, rank, scale, settings.seed)
     if start is None:
         rescale(Lt, points, first, starting_distance(loss))
     typical_entry = math.sqrt(starting_distance(loss) / (rank * mean_squared_difference(points, first)))
     judge = Judge(points, held_out, loss) if held_out else None
-    flops_a_step = _flops_a_step(first, points.stored_per_point, rank)
+    flops_a_step = _flops_a_step(first, points, rank)
     judging = judge.flops(rank) if judge else 0.0
+    if isinstance(points, LiftedPoints):
+        judging *= 1 + points.lifting_flops / (2 * points.stored_per_point * rank)  # lifted, then projected
     return Prepared(
         points=points,
         scale=scale,
+        lift=lift,
+        lift_width=width,
         sampler=sampler,
         loss=loss,
         judge=judge,
@@ -96,7 +122,7 @@ def prepare(
         Lt=Lt,
         step_size=settings.step_size or _step_size(settings, typical_entry, Lt, points, loss, first),
         flops_a_step=flops_a_step,
-        report_every=settings.report_every or cost.steps_between_reports(judging, flops_a_step),
+        report_every=settings.report_every or cost.steps_between_reports(judging * _judged(lift, loss), flops_a_step),
     )
 
 
@@ -109,12 +135,44 @@ def starting_distance(loss: Loss) -> float:
     return 0.5 * loss.margin if isinstance(loss, Hinge) else loss.margin
 
 
-def _rank(rank: int | None, n_features: int) -> int:
-    if rank is None:
-        return min(n_features, _LARGEST_DEFAULT_RANK)
-    if rank > n_features:
-        raise InvalidSettings(f"rank is {rank}, but points have {n_features} features; expected at most that many")
-    return rank
+def _rank(settings: TrainingSettings, n_features: int) -> int:
+    is_lifted = settings.lift != "none"
+    most = settings.lift_dim if is_lifted else n_features
+    if settings.rank is None:
+        return min(most, _LARGEST_DEFAULT_LIFTED_RANK if is_lifted else _LARGEST_DEFAULT_RANK)
+    if settings.rank > most:
+        points = "lifted points" if is_lifted else "points"
+        raise InvalidSettings(f"rank is {settings.rank}, but {points} have {most} features; expected at most that many")
+    return settings.rank
+
+
+def _judged(lift: Lift | None, loss: Loss) -> float:
+    """Steps with a lift are dear and few: judged twice as often, a plateau is seen after half as many.
+
+    Not for a block loss: on MNIST it then ended sooner, and worse (docs/defaults.md).
+    """
+    return 1.0 if lift is None or isinstance(loss, BlockLoss) else 0.5
+
+
+def _lift(points: Points, scale: NDArray[np.float64] | None, settings: TrainingSettings) -> tuple[Lift, float]:
+    """The lift for raw points, and the width of its kernel on scaled ones."""
+    scaled = points if scale is None else points.scaled(scale)
+    width = settings.lift_width or _LIFT_WIDTH * median_distance(scaled, settings.seed)
+    return rbf_lift(points.n_features, settings.lift_dim, width, scale, settings.seed), width
+
+
+def _check_memory(dim: int, n_features: int, rank: int, batch_points: int) -> None:
+    """A lift's weights, L and a lifted batch are held in memory: say so before they do not fit."""
+    needed = 4 * dim * (n_features + _COPIES_OF_L * rank + batch_points)
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not every system says
+        return
+    if needed > there:
+        raise InvalidSettings(
+            f"lift_dim is {dim}: with {n_features} features and rank {rank} the lift takes {needed / 2**30:.0f} GB, "
+            f"but this machine has {there / 2**30:.0f}; expected a smaller lift_dim, or fewer features"
+        )
 
 
 def _loss(settings: TrainingSettings, constraints: Constraints) -> Loss:
@@ -194,7 +252,12 @@ def _step_size(
     return share * typical_entry / size if size > 0 else share * typical_entry
 
 
-def _flops_a_step(batch: Batch | Block, stored: float, rank: int) -> float:
+def _flops_a_step(batch: Batch | Block, points: Points, rank: int) -> float:
+    stored = points.stored_per_point
     if isinstance(batch, Block):
-        return cost.block_flops(len(batch.indices), stored, rank)
-    return cost.step_flops(batch.n_pairs, stored, rank)
+        flops = cost.block_flops(len(batch.indices), stored, rank)
+    else:
+        flops = cost.step_flops(batch.n_pairs, stored, rank)
+    if isinstance(points, LiftedPoints):
+        flops += points.lifting_flops * len(np.unique(batch.indices))
+    return flops

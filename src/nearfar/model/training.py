@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from nearfar import cost
 from nearfar.data.constraints import Comparisons, Constraints, Labels, Pairs
 from nearfar.data.dataset import constraints_fingerprint, fingerprint
-from nearfar.data.points import Floats, as_points
+from nearfar.data.points import Floats, Points, as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
 from nearfar.engine.serial import SerialEngine
@@ -39,6 +39,7 @@ from nearfar.parameter_server.worker import Shard
 from nearfar.settings import EngineName, TrainingSettings, slack
 
 _DEFAULT_PATIENCE = 4
+_DEFAULT_LIFTED_PATIENCE = 2  # steps are dearer, and fewer are needed
 _ENGINES: dict[str, type[Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine}
 _IN_FLIGHT_BYTES = 512 << 20
 _CENTRE_POINTS = 20_000
@@ -152,7 +153,7 @@ class _Training:
                 judge=prepared.judge,
                 report_every=prepared.report_every,
                 schedule=self._schedule,
-                patience=settings.patience or (None if settings.has_budget else _DEFAULT_PATIENCE),
+                patience=_patience(settings),
                 checkpoints=self._folder.checkpoints(settings.keep_checkpoints) if self._folder else None,
                 checkpoint_every=settings.checkpoint_every,
                 on_report=on_report,
@@ -231,12 +232,19 @@ class _Training:
         if prepared.scale is not None:
             Lt /= prepared.scale.astype(np.float32)[:, None]
         made = {f.name: getattr(self._settings, f.name) for f in fields(self._settings)}
+        made["lift_width"] = prepared.lift_width
         return Metric.from_transposed(
             Lt,
-            centre=_centre(self._X, self._settings.seed) if self._settings.centre else None,
+            lift=prepared.lift,
+            centre=self._centre() if self._settings.centre else None,
             threshold=threshold,
             settings={name: value for name, value in made.items() if value is not None},
         )
+
+    def _centre(self) -> NDArray[np.float64]:
+        """The mean point, in the space that L acts on."""
+        points = as_points(self._X) if self._prepared.lift is None else self._prepared.points
+        return _mean(points, self._settings.seed)
 
 
 def _fingerprints(points: Any, constraints: Constraints) -> dict[str, str]:
@@ -259,15 +267,20 @@ def _seconds(settings: TrainingSettings) -> float | None:
     return None if settings.minutes is None else 60 * settings.minutes
 
 
+def _patience(settings: TrainingSettings) -> int | None:
+    if settings.patience or settings.has_budget:
+        return settings.patience
+    return _DEFAULT_PATIENCE if settings.lift == "none" else _DEFAULT_LIFTED_PATIENCE
+
+
 def _schedule(settings: TrainingSettings) -> str:
     if settings.schedule != "auto":
         return settings.schedule
     return "cosine" if settings.has_budget else "plateau"
 
 
-def _centre(X: Any, seed: int) -> NDArray[np.float64]:
+def _mean(points: Points, seed: int) -> NDArray[np.float64]:
     """The mean of the points, or of a sample of them if they are many."""
-    points = as_points(X)
     chosen = np.random.default_rng([seed, 4]).permutation(len(points))[:_CENTRE_POINTS]
     total = np.zeros(points.n_features)
     for _, rows in points.blocks(np.sort(chosen)):

@@ -18,7 +18,7 @@ def transform_to_file(metric: Metric, source: Path, out: Path, points_key: str |
     """Write Lx of every point of a dataset folder or file to an .npy file, atomically; its shape is returned."""
     if out.exists():
         raise InvalidFile(f"{out} exists already; choose another name or remove it")
-    points = _open(source, points_key)
+    points = open_points(source, points_key)
     metric.points(points)  # says so before a file is begun if the width is wrong
     with atomic_file(out) as file:
         appender = NpyAppender(file, np.dtype(np.float32), (metric.rank,))
@@ -29,7 +29,8 @@ def transform_to_file(metric: Metric, source: Path, out: Path, points_key: str |
     return len(points), metric.rank
 
 
-def _open(source: Path, points_key: str | None) -> Points:
+def open_points(source: Path, points_key: str | None = None) -> Points:
+    """The points of a dataset folder, or of a file in any supported format."""
     if source.is_dir():
         return Dataset.open(source).points
     return as_points(read_points(source, points_key).points)

@@ -5,6 +5,8 @@ their typical difference, from an L whose typical distance is a given number, ma
 everywhere. Both are folded into the learned L.
 """
 
+import math
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from nearfar.objective.fast_gradient import squared_distances
 
 _SAMPLED_PAIRS = 16_000
 _PAIRS_AT_ONCE = 250
+_DISTANCE_PAIRS = 4000
 _SHRINK = 10.0
 """How many differences of median size each feature is credited with before any is seen."""
 _LEFT_ALONE = np.log(2.0)
@@ -83,9 +86,28 @@ def rescale(Lt: Floats, points: Points, batch: Batch | Block, target: float) -> 
 def mean_squared_difference(points: Points, batch: Batch | Block) -> float:
     """The mean of ‖x - y‖² over the batch's far pairs."""
     far = _far_pairs(batch)
-    rows = _differences(points, far[:, 0], far[:, 1])
-    squares = np.square(rows if isinstance(rows, np.ndarray) else rows.data, dtype=np.float64)
-    return max(float(squares.sum()) / max(1, len(far)), float(np.finfo(np.float32).tiny))
+    total = float(_squared_lengths(points, far).sum())
+    return max(total / max(1, len(far)), float(np.finfo(np.float32).tiny))
+
+
+def median_distance(points: Points, seed: int) -> float:
+    """The median distance between sampled points that differ; 1 if none do."""
+    pairs = np.random.default_rng([seed, 6]).integers(len(points), size=(_DISTANCE_PAIRS, 2))
+    squares = _squared_lengths(points, pairs)
+    return math.sqrt(np.median(squares[squares > 0])) if squares.any() else 1.0
+
+
+def _squared_lengths(points: Points, pairs: NDArray[np.integer]) -> NDArray[np.float64]:
+    """‖x - y‖² for each pair, some pairs at a time."""
+    squares = np.empty(len(pairs))
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        rows = _differences(points, pairs[part, 0], pairs[part, 1])
+        if isinstance(rows, np.ndarray):
+            squares[part] = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+        else:
+            squares[part] = np.asarray(rows.astype(np.float64).power(2).sum(axis=1)).ravel()
+    return squares
 
 
 def _differences(points: Points, left: NDArray[np.integer], right: NDArray[np.integer]) -> Floats | sp.csr_matrix:

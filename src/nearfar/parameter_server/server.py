@@ -1,6 +1,7 @@
 """The server: owns a range of L's features, and their version."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -58,7 +59,7 @@ class Server:
         """Pushes that came again and were dropped."""
         self._clocks, self._step_size, self._staleness_scaling = clocks, step_size, staleness_scaling
         self._held: list[Push] = []
-        self._last_number: dict[int, int] = {}
+        self._seen: dict[int, _Seen] = defaultdict(_Seen)
         self._row_versions = np.zeros(len(Lt), np.int64)
         self._changing = threading.Lock()
 
@@ -132,8 +133,7 @@ class Server:
     def _without_repeats(self, pushes: list[Push]) -> list[Push]:
         fresh = []
         for push in pushes:
-            if push.number > self._last_number.get(push.worker, -1):
-                self._last_number[push.worker] = push.number
+            if self._seen[push.worker].is_new(push.number):
                 fresh.append(push)
             else:
                 self.repeats += 1
@@ -147,3 +147,21 @@ class Server:
                     f"the objective is {push.objective} after step {self.version}; "
                     "lower step_size, or look for extreme values in the points"
                 )
+
+
+class _Seen:
+    """The push numbers of one worker that have come, in whatever order; memory is that of the gaps."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._beyond: set[int] = set()
+
+    def is_new(self, number: int) -> bool:
+        """Whether this number has not come before; from now on it has."""
+        if number < self._next or number in self._beyond:
+            return False
+        self._beyond.add(number)
+        while self._next in self._beyond:
+            self._beyond.remove(self._next)
+            self._next += 1
+        return True

@@ -1,0 +1,159 @@
+"""Learning from class labels."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+from nearfar.data.constraints import Labels
+from nearfar.data.points import as_points
+from nearfar.errors import InvalidConstraints
+from nearfar.learners.arguments import documented
+from nearfar.learners.base import Learner
+from nearfar.parameter_server.progress import Report
+
+
+@documented
+class LabelLearner(Learner):
+    """Learns a distance from labelled points: those with equal labels are similar, the others dissimilar.
+
+    Parameters
+    ----------
+    {parameters}
+    unlabelled : label, optional
+        Points with this label are used for nothing; by default all points are labelled.
+
+    Attributes
+    ----------
+    {attributes}
+    """
+
+    def __init__(
+        self,
+        *,
+        preprocessor: Any = None,
+        n_components: int | None = None,
+        lift: str = "none",
+        lift_dim: int = 4096,
+        lift_width: float | None = None,
+        loss: str = "auto",
+        margin: float | None = None,
+        dissimilar_weight: float = 1.0,
+        start: str = "random",
+        scale_features: bool = True,
+        centre: bool = False,
+        batch_size: int = 1000,
+        block_size: int | None = None,
+        per_class: int | None = None,
+        update_rule: str = "adam",
+        step_size: float | None = None,
+        schedule: str = "auto",
+        staleness_scaling: bool = False,
+        engine: str = "auto",
+        n_workers: int = 1,
+        threads_per_worker: int = 1,
+        consistency: str = "asp",
+        queue_capacity: int = 8,
+        steps: int | None = None,
+        epochs: float | None = None,
+        minutes: float | None = None,
+        patience: int | None = None,
+        random_state: Any = None,
+        held_out: int = 2000,
+        report_every: int | None = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+        callbacks: Sequence[Callable[[Report], None]] | None = None,
+        unlabelled: Any = None,
+    ) -> None:
+        super().__init__(
+            preprocessor=preprocessor,
+            n_components=n_components,
+            lift=lift,
+            lift_dim=lift_dim,
+            lift_width=lift_width,
+            loss=loss,
+            margin=margin,
+            dissimilar_weight=dissimilar_weight,
+            start=start,
+            scale_features=scale_features,
+            centre=centre,
+            batch_size=batch_size,
+            block_size=block_size,
+            per_class=per_class,
+            update_rule=update_rule,
+            step_size=step_size,
+            schedule=schedule,
+            staleness_scaling=staleness_scaling,
+            engine=engine,
+            n_workers=n_workers,
+            threads_per_worker=threads_per_worker,
+            consistency=consistency,
+            queue_capacity=queue_capacity,
+            steps=steps,
+            epochs=epochs,
+            minutes=minutes,
+            patience=patience,
+            random_state=random_state,
+            held_out=held_out,
+            report_every=report_every,
+            warm_start=warm_start,
+            verbose=verbose,
+            callbacks=callbacks,
+        )
+        self.unlabelled = unlabelled
+
+    def fit(self, X: Any, y: ArrayLike) -> "LabelLearner":
+        """Learn the distance.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d), or nf.Points
+            With a preprocessor also ids of points, of shape (n,).
+        y : array of shape (n,)
+            The class of each point.
+        """
+        return self._fit(X, y, partial=False)
+
+    def partial_fit(self, X: Any, y: ArrayLike) -> "LabelLearner":
+        """Go on learning from a further batch of labelled points, by a few steps. See :meth:`fit`."""
+        return self._fit(X, y, partial=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _fit(self, X: Any, y: ArrayLike, *, partial: bool) -> "LabelLearner":
+        if y is None:
+            raise InvalidConstraints(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: give a label for each point"
+            )
+        points, kind = self._read_points(X, reset=not self._goes_on(partial))
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(points if hasattr(points, "shape") else range(len(points)), labels)
+        if len(labels) < 2:
+            raise InvalidConstraints(
+                f"Found array with {len(labels)} sample(s) while a minimum of 2 is required by {type(self).__name__}."
+            )
+        labelled = self._labelled(labels)
+        if labelled is not None:
+            if not len(labelled):
+                raise InvalidConstraints(f"all points have the label {self.unlabelled!r} of those without one")
+            points, labels = as_points(points).chosen(labelled), labels[labelled]
+        check_array(labels, ensure_2d=False, dtype=None, input_name="y")
+        check_classification_targets(labels)
+        self._learn(points, Labels(labels), kind, partial=partial)
+        return self
+
+    def _labelled(self, labels: NDArray[Any]) -> NDArray[np.intp] | None:
+        """Where the points with a label are; None if that is everywhere."""
+        if self.unlabelled is None:
+            return None
+        if isinstance(self.unlabelled, float) and math.isnan(self.unlabelled):
+            return np.flatnonzero([label == label for label in labels])  # noqa: PLR0124 - only NaN differs from itself
+        return np.flatnonzero(labels != self.unlabelled)
