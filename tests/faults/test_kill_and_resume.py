@@ -50,7 +50,7 @@ def newest_step(run: Path) -> int:
 def kill_in_mid_training(dataset: Path, run: Path, engine: str) -> None:
     process = subprocess.Popen(command(dataset, run, engine), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not (run / "checkpoints").exists() or newest_step(run) < STEPS // 10:
+    while len(RunFolder(run).checkpoints(3).paths()) < 2 or newest_step(run) < STEPS // 10:
         assert process.poll() is None, "training ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -73,18 +73,17 @@ class _Run:
         """One computing thread."""
         job, kernel = self._job, self._job.kernel()
         try:
-            while not self._stopping.is_set() and worker.is_well:
-                task = worker.begin()
+            task = worker.begin()
+            while not self._stopping.is_set() and worker.is_well and self._may_compute(worker, task):
                 try:
-                    if not self._may_compute(worker, task):
-                        worker.abandon(task)
-                        break
                     push = worker.compute(task, kernel, job.server, job.step_size(job.server.version))
                 except BaseException:
-                    worker.abandon(task)
                     job.budget.give_back()
+                    worker.abandon(task)
                     raise
+                task = worker.begin()  # before the push wakes the update thread, which then wants the interpreter too
                 job.server.receive(push)
+            worker.abandon(task)
         except BaseException as error:  # whatever it is, the other workers must go on
             worker.is_well = False
             self._failures.put((worker, error))

@@ -97,7 +97,7 @@ class Worker:
         version = self.remote_update(server, gathered)
         gradient = self._free.get()
         objective = kernel.gradient(self.local, task.batch, gathered, gradient)
-        if self._local_step is not None:
+        if self._local_step is not None and not self._will_be_replaced(gradient, version, server):
             self._local_step.apply(self.local, gradient, step_size)
         with self._lock:
             number = self._pushed
@@ -127,6 +127,10 @@ class Worker:
         if self._local_step is None:
             return server.version
         return server.pull(gathered.features, self.local, self._known)
+
+    def _will_be_replaced(self, gradient: Gradient, version: int, server: Server) -> bool:
+        """Whether the server has newer rows for all features already, so that a step here would not be seen."""
+        return server.version > version and len(gradient.features) == len(self.local)
 
     def take_over(self, shards: list[Shard]) -> None:
         """Go on with another worker's shards."""
