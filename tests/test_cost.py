@@ -42,10 +42,10 @@ def test_which_way_is_cheaper(n_pairs, n_distinct, sparse, points):
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.floats(0, 1e15), st.floats(0, 1e12))
-def test_judging_stays_within_its_share(judging, step):
-    steps = cost.steps_between_reports(judging, step)
-    assert steps >= 10
+@given(st.floats(0, 1e15), st.floats(0, 1e12), st.integers(1, 10**6))
+def test_judging_stays_within_its_share(judging, step, steps_per_epoch):
+    steps = cost.steps_between_reports(judging, step, steps_per_epoch)
+    assert steps >= min(25, max(10, steps_per_epoch))
     assert judging <= 1.1 * cost.REPORT_SHARE * steps * max(1.0, step)
 
 

@@ -20,7 +20,7 @@ WHOLE_ABOVE_0 = [
 REAL_ABOVE_0 = ["margin", "dissimilar_weight", "step_size", "epochs", "minutes", "checkpoint_every", "lift_width"]
 MAY_BE_ZERO = ["seed", "held_out"]
 NAMES = ["loss", "start", "lift", "update_rule", "schedule", "engine"]
-SWITCHES = ["scale_features", "centre", "staleness_scaling"]
+SWITCHES = ["scale_features", "centre", "staleness_scaling", "compact", "held_out_apart"]
 
 
 def test_every_setting_is_tabled_here_and_explained():

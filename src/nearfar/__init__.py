@@ -1,22 +1,25 @@
 """Learn a distance from examples of what is near and what is far."""
 
-from nearfar.data.constraints import Comparisons, Labels, Pairs
+from nearfar.data.constraints import Comparisons, Groups, Labels, Pairs
 from nearfar.data.from_labels import GroupDraws, LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.points import Points, as_points
 from nearfar.evaluation.search import search
-from nearfar.learners import LabelLearner, PairLearner, QuadrupletLearner, TripletLearner
+from nearfar.learners import ApartSplit, LabelLearner, NamedPoints, PairLearner, QuadrupletLearner, TripletLearner
 from nearfar.model.export import to_faiss, to_onnx, to_torch
 from nearfar.model.metric import Metric, load_metric
 from nearfar.model.training import TrainingResult, train
 from nearfar.settings import TrainingSettings
 
 __all__ = [
+    "ApartSplit",
     "Comparisons",
     "GroupDraws",
+    "Groups",
     "LabelDraws",
     "LabelLearner",
     "Labels",
     "Metric",
+    "NamedPoints",
     "PairLearner",
     "Pairs",
     "Points",

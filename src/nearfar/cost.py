@@ -6,8 +6,8 @@ Counting, unlike timing, gives the same answer every time, so runs stay reproduc
 REPORT_SHARE = 1 / 30
 """The share of the work that may go into judging progress."""
 
-_FEWEST_STEPS = 25
-"""Steps between two reports, at the least: closer ones differ by noise."""
+_FEWEST_STEPS = (10, 25)
+"""Steps between two reports, at the least: closer ones differ by noise. An epoch, if that is between the two."""
 _WORTH_ALL_CORES = 5e8
 """Flops of a step from which on its products gain by being split over all cores."""
 
@@ -31,9 +31,14 @@ def points_are_cheaper(n_pairs: int, n_distinct: int, stored: float, rank: int, 
     return step_flops(n_distinct, stored, rank, n_pairs) < through_differences
 
 
-def steps_between_reports(judging_flops: float, flops_a_step: float) -> int:
-    """Steps between two reports so that judging stays within its share of the work."""
-    return max(_FEWEST_STEPS, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))
+def steps_between_reports(judging_flops: float, flops_a_step: float, steps_per_epoch: int) -> int:
+    """Steps between two reports so that judging stays within its share of the work.
+
+    Few constraints are soon learned by heart: where an epoch is short, reports are closer, to see that in time.
+    """
+    least, most = _FEWEST_STEPS
+    fewest = min(max(steps_per_epoch, least), most)
+    return max(fewest, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))
 
 
 def worth_all_cores(flops_a_step: float) -> bool:

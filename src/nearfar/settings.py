@@ -28,6 +28,9 @@ class TrainingSettings:
     """Everything that decides how a metric is learned. Every default is meant to be left alone."""
 
     rank: int | None = _setting(None, "rows of L; by default the number of features, at most 256, or 128 with a lift")
+    compact: bool = _setting(
+        False, "after training, drop the directions of L that the held-out objective can do without"
+    )
     loss: LossName = _setting(
         "auto",
         "auto is logistic for pairs and labels, comparison for triplets and quadruplets; the paper's is hinge",
@@ -90,6 +93,10 @@ class TrainingSettings:
     seed: int = _setting(0, "seed of every random choice")
     held_out: int = _setting(
         2000, "most points (or constraints, without labels) kept apart to judge progress; 0 for none"
+    )
+    held_out_apart: bool = _setting(
+        False,
+        "let no training constraint touch a point of a held-out one, at the cost of some; with labels none ever does",
     )
     report_every: int | None = _setting(
         None, "steps between reports; by default so that judging costs 1/30 of the work"

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.constraints import Labels
-from nearfar.data.from_labels import LabelDraws
-from nearfar.data.held_out import HeldOut, draw_held_out, split_points
+from nearfar.data.constraints import Comparisons, Groups, Labels, Pairs
+from nearfar.data.from_labels import GroupDraws, LabelDraws
+from nearfar.data.held_out import HeldOut, draw_held_out, split_apart, split_points
 from nearfar.data.sampling import Batch
 
 SHAPES = {
@@ -110,3 +111,44 @@ def test_classes_of_two_are_held_out_whole():
     split = split_points(labels, 500, 0)
     assert split is not None
     assert not set(labels.codes[split.aside]) & set(labels.codes[split.training])
+
+
+@pytest.fixture
+def groups():
+    """1,000 points in two of 40 groups each, but every tenth in none."""
+    random = np.random.default_rng(0)
+    rows, columns = np.repeat(np.arange(1000), 2), random.integers(40, size=2000)
+    kept = rows % 10 > 0
+    return Groups(sp.csr_matrix((np.ones(kept.sum()), (rows[kept], columns[kept])), shape=(1000, 40)))
+
+
+def test_groups_are_held_out_apart_and_drawn_on_the_right_side(groups):
+    split = split_points(groups, 500, 0)
+    held_out = draw_held_out(groups, split.aside, 0)
+    share = (groups.membership @ groups.membership.T).toarray() > 0
+    assert share[tuple(held_out.pairs.near.T)].all()
+    assert not share[tuple(held_out.pairs.far.T)].any()
+    assert np.isin(np.concatenate((held_out.pairs.near, held_out.pairs.far)), split.aside).all()
+    training = GroupDraws(groups, split.training)
+    drawn = np.concatenate((training.similar(500, 0), training.dissimilar(500, 0)))
+    assert np.isin(drawn, split.training).all()
+    assert training.n_points == np.isin(split.training, np.flatnonzero(np.arange(1000) % 10)).sum()
+
+
+@pytest.mark.parametrize("n_points", [60, 100_000])  # all hang together, and hardly any two
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_constraints_held_out_apart_share_no_point_with_the_others(n_points, width):
+    random = np.random.default_rng(0)
+    if width == 2:
+        constraints = Pairs(random.integers(n_points, size=(3000, 2)), random.integers(n_points, size=(3000, 2)))
+        all_of_them = [constraints.similar, constraints.dissimilar]
+    else:
+        constraints = Comparisons(random.integers(n_points, size=(20_000, width)))
+        all_of_them = [constraints.indices]
+    split, held_out = split_apart(constraints, n_points, 200, 0)
+    held = np.unique(np.concatenate((held_out.pairs.near, held_out.pairs.far)))
+    assert not np.isin(held, split.training).any()
+    assert 10 <= len(held_out.pairs.near) <= 200
+    lost = sum(np.isin(c, split.aside).any(axis=1).sum() for c in all_of_them)
+    if n_points > 1000 and width == 2:
+        assert lost <= 2 * 200 * 1.5  # nothing lies between the two sides

@@ -64,7 +64,7 @@ def test_warm_start_goes_on(problem, learner):
     assert made.n_iter_ == 5
 
 
-def test_a_lift_is_learned_and_cannot_be_gone_on_from(problem):
+def test_a_lift_is_learned_and_gone_on_from(problem):
     made = nf.LabelLearner(lift="rbf", lift_dim=64, n_components=8, steps=20, random_state=0)
     made.fit(problem.X, problem.labels)
     projected = made.transform(problem.X)
@@ -73,8 +73,18 @@ def test_a_lift_is_learned_and_cannot_be_gone_on_from(problem):
     expected = np.linalg.norm(projected[0] - projected[1])
     assert made.pair_distance(problem.X[[[0, 1]]])[0] == pytest.approx(expected, rel=1e-3)
     assert made.get_metric()(problem.X[0], problem.X[1]) == pytest.approx(expected, rel=1e-3)
-    with pytest.raises(InvalidSettings, match="lift"):
-        made.partial_fit(problem.X, problem.labels)
+    lift, before = made.metric_.lift, judged(made.set_params(preprocessor=problem.X), problem)
+    for seed in range(5):
+        made.set_params(random_state=seed).partial_fit(problem.X, problem.labels)
+    assert made.n_iter_ == 70
+    assert made.metric_.lift is lift
+    assert judged(made, problem) > before
+    made.set_params(warm_start=True, step_size=1e-9).fit(problem.X, problem.labels)
+    assert made.metric_.lift is lift
+    np.testing.assert_allclose(made.transform(problem.X[:2])[0], made.metric_.transform(problem.X[:2])[0], rtol=1e-4)
+    for changed in ({"lift_dim": 32}, {"lift": "none"}):
+        with pytest.raises(InvalidSettings, match="the metric to start from"):
+            clone(made).fit(problem.X, problem.labels).set_params(**changed).fit(problem.X, problem.labels)
 
 
 def test_unlabelled_points_are_used_for_nothing(problem):

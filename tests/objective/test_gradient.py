@@ -106,6 +106,40 @@ def test_reference_of_blocks_is_the_derivative(loss, seed):
     np.testing.assert_allclose(G, numeric_gradient(lambda M: from_block(M, X, block, loss)[0], L), atol=1e-6)
 
 
+def weighed(batch, loss, seed=0):
+    """The same batch with weights, some of them 0."""
+    count = len(batch.near) if isinstance(loss, ComparisonHinge) else batch.n_pairs
+    weights = np.random.default_rng(seed).integers(0, 4, count).astype(np.float32) / 2
+    return Batch(batch.near, batch.far, weights)
+
+
+@pytest.mark.parametrize("loss", BATCH_LOSSES, ids=str)
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("n_points", [12, 1000])  # through points, and through differences
+def test_weights_in_the_reference_and_in_the_fast_kernel(loss, storage, n_points):
+    L, X, batch = problem(n=n_points, near=30, far=30)
+    batch = weighed(batch, loss)
+    of_all = from_differences(*wide(L, X), batch, loss)
+    for one, other in zip(of_all, from_points(*wide(L, X), batch, loss), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    assert_equal_gradients(fast(L, as_points(STORAGES[storage](X)), batch, loss), of_all)
+    numeric = numeric_gradient(lambda M: from_differences(M, *wide(X), batch, loss)[0], *wide(L))
+    np.testing.assert_allclose(of_all[1], numeric, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", BATCH_LOSSES, ids=str)
+def test_a_weight_of_two_is_as_good_as_the_constraint_twice(loss):
+    L, X, batch = problem(near=20, far=20)
+    twice = Batch(*(np.concatenate((pairs, pairs[:10])) for pairs in (batch.near, batch.far)))
+    half = np.where(np.arange(20) < 10, 2.0, 1.0)
+    weights = half if isinstance(loss, ComparisonHinge) else np.tile(half, 2)
+    once = Batch(batch.near, batch.far, weights)
+    value, G = from_differences(*wide(L, X), once, loss)
+    expected, expected_G = from_differences(*wide(L, X), twice, loss)
+    assert value == pytest.approx(1.5 * expected)
+    np.testing.assert_allclose(G, 1.5 * expected_G)
+
+
 def all_pairs(block):
     codes = np.repeat(np.arange(len(block.sizes)), block.sizes)
     i, j = np.triu_indices(len(codes), 1)

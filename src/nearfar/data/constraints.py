@@ -1,19 +1,21 @@
 """Constraints: which points are near each other and which are far, as immutable arrays of indices.
 
 :class:`Pairs` says it absolutely (similar, dissimilar), :class:`Comparisons` relatively (this pair is nearer than that
-one; a triplet is the case in which both pairs share the anchor), :class:`Labels` says it of all points at once.
-The arrays may be memory-mapped: they are checked in blocks and never copied.
+one; a triplet is the case in which both pairs share the anchor), :class:`Labels` and :class:`Groups` say it of all
+points at once. The arrays may be memory-mapped: they are checked in blocks and never copied.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.errors import InvalidConstraints
 
 Indices = NDArray[np.integer[Any]]
+Weights = NDArray[np.float32]
 
 _CHECK_ROWS = 1 << 20
 _CONTRADICTION_SAMPLE = 4 << 20
@@ -23,14 +25,29 @@ _MISSING = {"None", "nan", "NaT", "<NA>"}
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs known to be similar, and pairs known to be dissimilar: two arrays of shape (n, 2)."""
+    """Pairs known to be similar, and pairs known to be dissimilar: two arrays of shape (n, 2).
+
+    Weights say how much a pair counts beside others of its kind: twice the weight is as good as the pair twice.
+    """
 
     similar: Indices
     dissimilar: Indices
+    similar_weights: Weights | None
+    dissimilar_weights: Weights | None
 
-    def __init__(self, similar: ArrayLike, dissimilar: ArrayLike) -> None:
+    def __init__(
+        self,
+        similar: ArrayLike,
+        dissimilar: ArrayLike,
+        similar_weights: ArrayLike | None = None,
+        dissimilar_weights: ArrayLike | None = None,
+    ) -> None:
         object.__setattr__(self, "similar", _index_array(similar, (2,), "similar pairs"))
         object.__setattr__(self, "dissimilar", _index_array(dissimilar, (2,), "dissimilar pairs"))
+        object.__setattr__(self, "similar_weights", weights_of(self.similar, similar_weights, "similar pairs"))
+        object.__setattr__(
+            self, "dissimilar_weights", weights_of(self.dissimilar, dissimilar_weights, "dissimilar pairs")
+        )
         if not len(self):
             raise InvalidConstraints("there are no pairs; expected at least one similar or dissimilar pair")
 
@@ -61,12 +78,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """The first pair is nearer than the second: (n, 4), or as triplets (anchor, near, far): (n, 3)."""
+    """The first pair is nearer than the second: (n, 4), or as triplets (anchor, near, far): (n, 3).
+
+    Weights say how much a comparison counts beside others.
+    """
 
     indices: Indices
+    weights: Weights | None
 
-    def __init__(self, indices: ArrayLike) -> None:
+    def __init__(self, indices: ArrayLike, weights: ArrayLike | None = None) -> None:
         object.__setattr__(self, "indices", _index_array(indices, (3, 4), "comparisons"))
+        object.__setattr__(self, "weights", weights_of(self.indices, weights, "comparisons"))
         if not len(self):
             raise InvalidConstraints("there are no triplets or quadruplets; expected at least one")
 
@@ -127,7 +149,66 @@ class Labels:
         return [f"{lonely} classes have one point each: such a point is only ever the far one"] if lonely else []
 
 
-Constraints = Pairs | Comparisons | Labels
+class Groups:
+    """Groups that points belong to, which may overlap: points are similar if they share one, dissimilar if they do not.
+
+    Parameters
+    ----------
+    membership : array or sparse matrix of shape (n points, n groups)
+        Non-zero where a point belongs to a group. A point in no group is used for nothing.
+    """
+
+    def __init__(self, membership: Any) -> None:
+        try:
+            matrix = sp.csr_matrix(membership, copy=True)
+        except (TypeError, ValueError) as error:
+            raise InvalidConstraints(
+                "groups are not a matrix of numbers; expected one row a point and one column a group, "
+                "as scikit-learn's MultiLabelBinarizer makes it"
+            ) from error
+        if 0 in matrix.shape:
+            raise InvalidConstraints(f"groups have shape {matrix.shape}; expected at least one point and one group")
+        if not np.isfinite(matrix.data).all():
+            raise InvalidConstraints("groups hold NaN or infinity; expected 0 and 1")
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        self.membership: sp.csr_matrix = matrix
+
+    def __len__(self) -> int:
+        return int(self.membership.shape[0])
+
+    def check(self, n_points: int) -> list[str]:
+        """Raise if these groups cannot teach; return what is odd but can be trained on, one sentence each."""
+        if len(self) != n_points:
+            raise InvalidConstraints(f"there are groups of {len(self)} points, but {n_points} points")
+        if not self.membership.nnz or np.bincount(self.membership.indices).max() < 2:
+            raise InvalidConstraints("no group has two points; expected one of two or more, else nothing is similar")
+        alone = int((np.diff(self.membership.indptr) == 0).sum())
+        return [f"{alone} points are in no group, and used for nothing"] if alone else []
+
+
+Constraints = Pairs | Comparisons | Labels | Groups
+
+
+def weights_of(constraints: Indices, weights: ArrayLike | None, name: str) -> Weights | None:
+    """One weight a constraint, their mean 1; None where all count the same."""
+    if weights is None or not len(constraints):
+        return None
+    try:
+        array = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidConstraints(f"weights of {name} are not numbers: {error}") from error
+    if array.shape != (len(constraints),):
+        raise InvalidConstraints(f"weights of {name} have shape {array.shape}; expected ({len(constraints)},)")
+    if not np.isfinite(array).all() or array.min() < 0:
+        wrong = array[~(np.isfinite(array) & (array >= 0))][0]
+        raise InvalidConstraints(f"a weight of {name} is {wrong}; expected finite numbers of 0 or more")
+    mean = float(array.mean())
+    if mean == 0:
+        raise InvalidConstraints(f"all weights of {name} are 0; expected some above 0")
+    scaled: Weights = (array / mean).astype(np.float32)
+    scaled.setflags(write=False)
+    return None if (scaled == 1).all() else scaled
 
 
 def _any_missing(labels: NDArray[Any]) -> bool:

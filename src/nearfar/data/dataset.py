@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nearfar.data.constraints import Comparisons, Pairs
+from nearfar.data.constraints import Comparisons, Groups, Pairs
 from nearfar.data.points import Points, SparsePoints, SparseRows, as_points
 from nearfar.data.stored import Form, storable_constraints, storable_labels, storable_points
 from nearfar.errors import InvalidFile
@@ -134,9 +134,13 @@ def fingerprint(points: Points, labels: NDArray[Any] | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def constraints_fingerprint(constraints: Pairs | Comparisons) -> str:
+def constraints_fingerprint(constraints: Pairs | Comparisons | Groups) -> str:
     """16 hex digits that tell constraints apart, from how many they are and a few of them; always cheap."""
     digest = hashlib.sha256()
+    if isinstance(constraints, Groups):
+        for part in (constraints.membership.indptr, constraints.membership.indices):
+            digest.update(part.astype(np.int64).tobytes())
+        return digest.hexdigest()[:16]
     for name, stored in storable_constraints(constraints, 0).items():
         chosen = np.linspace(0, max(0, len(stored.array) - 1), _FINGERPRINT_ROWS).astype(np.int64)
         sample = stored.array[chosen].tolist() if len(stored.array) else []

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nearfar.data import draw
-from nearfar.data.constraints import Comparisons, Labels, Pairs
+from nearfar.data.constraints import Comparisons, Groups, Labels, Pairs
 from nearfar.errors import InvalidConstraints
 
 _SIMILAR, _DISSIMILAR, _FAR, _BLOCK = range(4)
@@ -111,18 +111,35 @@ class GroupDraws(_Groups):
 
     Parameters
     ----------
-    groups : sparse matrix (n points, n groups)
+    groups : Groups, or array or sparse matrix (n points, n groups)
         Non-zero where a point belongs to a group.
+    among : array of int, optional
+        The points that may be drawn; all by default.
     """
 
-    def __init__(self, groups: sp.spmatrix) -> None:
-        rows = sp.csr_matrix(groups, copy=True)
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
+    def __init__(self, groups: Any, among: NDArray[np.integer[Any]] | None = None) -> None:
+        rows = (groups if isinstance(groups, Groups) else Groups(groups)).membership
+        if among is not None:
+            chosen = np.zeros(rows.shape[0])
+            chosen[among] = 1
+            rows = sp.csr_matrix(sp.diags(chosen) @ rows)
+            rows.eliminate_zeros()
+            rows.sort_indices()
         members = rows.tocsc()
         super().__init__(members.indices, members.indptr.astype(np.int64))
         self._indptr, self._groups = rows.indptr, rows.indices
         self._grouped = np.flatnonzero(np.diff(rows.indptr))
+        self.n_points = len(self._grouped)
+        """Points in a group."""
+
+    @property
+    def has_dissimilar(self) -> bool:
+        """Whether points that share no group are found."""
+        try:
+            self.dissimilar(1, 0)
+        except InvalidConstraints:
+            return False
+        return True
 
     def dissimilar(self, count: int, seed: int, first: int = 0) -> NDArray[np.int64]:
         """Dissimilar pairs number ``first`` to ``first + count`` of this seed's stream."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data import draw
-from nearfar.data.constraints import Comparisons, Pairs
-from nearfar.data.from_labels import LabelDraws
+from nearfar.data.constraints import Comparisons, Pairs, Weights
+from nearfar.data.from_labels import GroupDraws, LabelDraws
 from nearfar.errors import InvalidConstraints
 
 Indices = NDArray[np.integer[Any]]
@@ -30,6 +30,8 @@ class Batch:
 
     near: Indices
     far: Indices
+    weights: Weights | None = None
+    """One a comparison; or one a pair, those of near pairs first. None where all count the same."""
 
     @property
     def n_pairs(self) -> int:
@@ -64,25 +66,45 @@ class Sampler(Protocol):
         """The batch number ``clock`` of a shard."""
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """Some constraints, with their weights if they have any."""
+
+    indices: Indices
+    weights: Weights | None
+
+    def without(self, excluded: NDArray[np.bool_] | None) -> "_Chosen":
+        """Those that touch no excluded point."""
+        if excluded is None:
+            return self
+        kept = ~excluded[self.indices].any(axis=1)
+        return _Chosen(self.indices[kept], None if self.weights is None else self.weights[kept])
+
+
 class _Rows:
     """The rows of a constraint array that train, in shards; the last ones of a fixed permutation may be held out."""
 
-    def __init__(self, constraints: Indices, n_held_out: int, n_shards: int, seed: int) -> None:
-        self._constraints, self._n_shards, self._seed = constraints, n_shards, seed
+    def __init__(
+        self, constraints: Indices, weights: Weights | None, n_held_out: int, n_shards: int, seed: int
+    ) -> None:
+        self._constraints, self._weights, self._n_shards, self._seed = constraints, weights, n_shards, seed
         self.size = len(constraints) - n_held_out
         self._key = draw.stream_key(seed, len(constraints), 1)
 
-    def held_out(self) -> Indices:
+    def held_out(self) -> _Chosen:
         rows = np.arange(self.size, len(self._constraints))
         draw.permuted_rows(rows, len(self._constraints), self._key)
-        return np.asarray(self._constraints[rows])
+        return self._chosen(rows)
 
-    def batch(self, shard: int, clock: int, size: int) -> Indices:
+    def batch(self, shard: int, clock: int, size: int) -> _Chosen:
         rows = np.empty(size, np.int64)
         draw.shard_rows(self.size, self._n_shards, shard, clock * size, self._seed, rows)
         if self.size < len(self._constraints):
             draw.permuted_rows(rows, len(self._constraints), self._key)
-        return np.asarray(self._constraints[rows])
+        return self._chosen(rows)
+
+    def _chosen(self, rows: NDArray[np.int64]) -> _Chosen:
+        return _Chosen(np.asarray(self._constraints[rows]), None if self._weights is None else self._weights[rows])
 
 
 @dataclass(frozen=True)
@@ -106,19 +128,20 @@ class PairSampler:
         self.n_shards = max(1, min(plan.n_shards, fewest))
         self._half = max(1, plan.batch_size // 2)
         self._excluded = plan.excluded
-        self._similar = _Rows(pairs.similar, plan.n_held_out, self.n_shards, plan.seed)
-        self._dissimilar = _Rows(pairs.dissimilar, plan.n_held_out, self.n_shards, plan.seed + 1)
+        n_held_out, seed = plan.n_held_out, plan.seed
+        self._similar = _Rows(pairs.similar, pairs.similar_weights, n_held_out, self.n_shards, seed)
+        self._dissimilar = _Rows(pairs.dissimilar, pairs.dissimilar_weights, n_held_out, self.n_shards, seed + 1)
         self.steps_per_epoch = -(-max(self._similar.size, self._dissimilar.size) // self._half)
 
     def batch(self, shard: int, clock: int) -> Batch:
-        return Batch(
-            _without(self._similar.batch(shard, clock, self._half), self._excluded),
-            _without(self._dissimilar.batch(shard, clock, self._half), self._excluded),
+        return _of_both_kinds(
+            self._similar.batch(shard, clock, self._half).without(self._excluded),
+            self._dissimilar.batch(shard, clock, self._half).without(self._excluded),
         )
 
     def held_out(self) -> Batch:
         """The pairs kept out of all batches."""
-        return Batch(self._similar.held_out(), self._dissimilar.held_out())
+        return _of_both_kinds(self._similar.held_out(), self._dissimilar.held_out())
 
 
 class ComparisonSampler:
@@ -127,15 +150,17 @@ class ComparisonSampler:
     def __init__(self, comparisons: Comparisons, plan: SamplingPlan) -> None:
         self.n_shards = max(1, min(plan.n_shards, len(comparisons) - plan.n_held_out))
         self._size, self._excluded = plan.batch_size, plan.excluded
-        self._rows = _Rows(comparisons.indices, plan.n_held_out, self.n_shards, plan.seed)
+        self._rows = _Rows(comparisons.indices, comparisons.weights, plan.n_held_out, self.n_shards, plan.seed)
         self.steps_per_epoch = -(-self._rows.size // self._size)
 
     def batch(self, shard: int, clock: int) -> Batch:
-        return compared(_without(self._rows.batch(shard, clock, self._size), self._excluded))
+        chosen = self._rows.batch(shard, clock, self._size).without(self._excluded)
+        return compared(chosen.indices, chosen.weights)
 
     def held_out(self) -> Batch:
         """The comparisons kept out of all batches."""
-        return compared(self._rows.held_out())
+        chosen = self._rows.held_out()
+        return compared(chosen.indices, chosen.weights)
 
 
 class BlockSampler:
@@ -169,12 +194,32 @@ class LabelTripletSampler:
         return compared(self._draws.triplets(self._size, self._seed, first))
 
 
-def compared(indices: Indices) -> Batch:
+class GroupPairSampler:
+    """Batches of pairs drawn from overlapping groups as they are needed, half and half."""
+
+    def __init__(self, draws: GroupDraws, batch_size: int, n_shards: int, seed: int) -> None:
+        self.n_shards, self._half, self._seed, self._draws = n_shards, max(1, batch_size // 2), seed, draws
+        self.steps_per_epoch = -(-draws.n_points // batch_size)
+
+    def batch(self, shard: int, clock: int) -> Batch:
+        first = (clock * self.n_shards + shard) * self._half
+        return Batch(
+            self._draws.similar(self._half, self._seed, first), self._draws.dissimilar(self._half, self._seed, first)
+        )
+
+
+def compared(indices: Indices, weights: Weights | None = None) -> Batch:
     """Triplets or quadruplets as a batch."""
     view = Comparisons(indices) if len(indices) else None
     empty = np.empty((0, 2), np.int64)
-    return Batch(view.near, view.far) if view else Batch(empty, empty)
+    return Batch(view.near, view.far, weights) if view else Batch(empty, empty)
 
 
-def _without(constraints: Indices, excluded: NDArray[np.bool_] | None) -> Indices:
-    return constraints if excluded is None else constraints[~excluded[constraints].any(axis=1)]
+def _of_both_kinds(similar: _Chosen, dissimilar: _Chosen) -> Batch:
+    if similar.weights is None and dissimilar.weights is None:
+        return Batch(similar.indices, dissimilar.indices)
+    weights = [
+        np.ones(len(chosen.indices), np.float32) if chosen.weights is None else chosen.weights
+        for chosen in (similar, dissimilar)
+    ]
+    return Batch(similar.indices, dissimilar.indices, np.concatenate(weights))

@@ -3,11 +3,15 @@
 from nearfar.learners.callbacks import MLflowCallback, TensorBoardCallback
 from nearfar.learners.comparisons import QuadrupletLearner, TripletLearner
 from nearfar.learners.labels import LabelLearner
+from nearfar.learners.named_points import NamedPoints
 from nearfar.learners.pairs import PairLearner
+from nearfar.learners.splitting import ApartSplit
 
 __all__ = [
+    "ApartSplit",
     "LabelLearner",
     "MLflowCallback",
+    "NamedPoints",
     "PairLearner",
     "QuadrupletLearner",
     "TensorBoardCallback",

@@ -7,13 +7,13 @@ from nearfar.settings import TrainingSettings
 
 ARGUMENTS = {"rank": "n_components", "workers": "n_workers", "seed": "random_state"}
 """The settings that a learner's argument has another name for."""
-LEFT_OUT = ("checkpoint_every", "keep_checkpoints")
-"""The settings of a run folder, which a learner does not write."""
+LEFT_OUT = ("checkpoint_every", "keep_checkpoints", "compact")
+"""The settings of a run folder, which a learner does not write; and one that ``n_components="auto"`` stands for."""
 
 _Class = TypeVar("_Class", bound=type)
 
 _FIRST_PARAMETER = """
-    preprocessor : array, memory map or sparse matrix of shape (n, d), nf.Points or callable, optional
+    preprocessor : array, memory map or sparse matrix of shape (n, d), nf.Points, nf.NamedPoints or callable, optional
         Where the points of ids are. A callable is given distinct ids, in blocks, and returns one row each; it is only
         called from the thread that calls the learner. A clone shares the preprocessor.
 """
@@ -53,10 +53,11 @@ def documented(learner: _Class) -> _Class:
 
 def setting_arguments() -> dict[str, tuple[Any, str]]:
     """The arguments that stand for settings, each with its default and its explanation."""
+    told = {"rank": '; "auto" drops the directions that the held-out objective can do without'}
     return {
         ARGUMENTS.get(setting.name, setting.name): (
             None if setting.name == "seed" else setting.default,
-            setting.metadata["help"],
+            setting.metadata["help"] + told.get(setting.name, ""),
         )
         for setting in fields(TrainingSettings)
         if setting.name not in LEFT_OUT

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nearfar.data.constraints import Constraints
@@ -21,6 +22,7 @@ from nearfar.errors import InvalidPoints, InvalidSettings
 from nearfar.learners.arguments import ARGUMENTS, LEFT_OUT
 from nearfar.learners.callbacks import ProgressBar
 from nearfar.learners.distance_function import DistanceFunction
+from nearfar.learners.named_points import NamedPoints
 from nearfar.learners.tuples import Tuples, check_preprocessor, chosen_points, float_type, read_tuples
 from nearfar.model.distance import places
 from nearfar.model.metric import Metric
@@ -49,7 +51,7 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self,
         *,
         preprocessor: Any = None,
-        n_components: int | None = None,
+        n_components: int | str | None = None,
         lift: str = "none",
         lift_dim: int = 4096,
         lift_width: float | None = None,
@@ -77,6 +79,7 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         patience: int | None = None,
         random_state: Any = None,
         held_out: int = 2000,
+        held_out_apart: bool = False,
         report_every: int | None = None,
         warm_start: bool = False,
         verbose: bool = False,
@@ -111,6 +114,7 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.patience = patience
         self.random_state = random_state
         self.held_out = held_out
+        self.held_out_apart = held_out_apart
         self.report_every = report_every
         self.warm_start = warm_start
         self.verbose = verbose
@@ -161,6 +165,12 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if self.metric_.centre is not None:
             out -= self.metric_.centre.astype(kind) @ transposed
         return out
+
+    @available_if(lambda self: self._tuple_size is None)  # type: ignore[untyped-decorator]  # sklearn has no types
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[Any]:
+        """Learn from points, then transform them; a learner of tuples, which are no points, does not have it."""
+        transformed: NDArray[Any] = super().fit_transform(X, y, **fit_params)
+        return transformed
 
     def pair_distance(self, pairs: Any) -> Floats:
         """The learned distance of each pair.
@@ -214,7 +224,12 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             for setting in fields(TrainingSettings)
             if setting.name not in LEFT_OUT and setting.name != "seed"
         }
-        return TrainingSettings(**given, seed=self._seed())
+        compact = isinstance(self.n_components, str) and self.n_components == "auto"
+        if compact:
+            given["rank"] = None
+        elif isinstance(self.n_components, str):
+            raise InvalidSettings(f'n_components is {self.n_components!r}; expected a whole number, "auto" or None')
+        return TrainingSettings(**given, compact=compact, seed=self._seed())
 
     def _seed(self) -> int:
         if isinstance(self.random_state, numbers.Integral):
@@ -229,11 +244,6 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _learn(self, points: Any, constraints: Constraints, kind: np.dtype[Any], *, partial: bool) -> None:
         """Train, and keep what was learned; a partial fit goes on from there by a few steps."""
         goes_on = self._goes_on(partial)
-        if goes_on and self.metric_.lift is not None:
-            raise InvalidSettings(
-                "with a lift, a fit cannot go on from the last one, since each draws a lift of its own; "
-                "fit a new learner, or leave warm_start and partial_fit"
-            )
         settings = self._settings()
         steps_before = self.n_iter_ if goes_on else 0
         if partial:
@@ -242,7 +252,7 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             watching = list(self.callbacks or ())
             if self.verbose:
                 watching.append(stack.enter_context(ProgressBar()))
-            start = self.components_ if goes_on else None
+            start = self.metric_ if goes_on else None
             result = train(points, constraints, settings, start=start, on_report=watching)
         self.metric_ = result.metric
         self.components_ = np.array(result.metric.components, kind, order="C")
@@ -272,8 +282,9 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.n_features_in_ = n_features
             if hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
-            if of_preprocessor and hasattr(self.preprocessor, "columns"):
-                validate_data(self, self.preprocessor, skip_check_array=True)
+            held = self.preprocessor.points if isinstance(self.preprocessor, NamedPoints) else self.preprocessor
+            if of_preprocessor and hasattr(held, "columns"):
+                validate_data(self, held, skip_check_array=True)
         elif n_features != self.n_features_in_:
             raise InvalidPoints(
                 f"X has {n_features} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
@@ -285,4 +296,4 @@ def _partial(settings: TrainingSettings, n_constraints: int, steps_before: int) 
     """The settings of one call of ``partial_fit``: a few steps on all that is given, drawn anew each time."""
     steps = max(_PARTIAL_STEPS, -(-n_constraints // settings.batch_size))
     budget: dict[str, Any] = {**dict.fromkeys(BUDGET), "steps": steps}
-    return replace(settings, held_out=0, seed=settings.seed + steps_before, **budget)
+    return replace(settings, held_out=0, compact=False, seed=settings.seed + steps_before, **budget)

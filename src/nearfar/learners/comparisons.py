@@ -10,6 +10,7 @@ from nearfar.data.constraints import Comparisons
 from nearfar.data.points import Floats
 from nearfar.learners.arguments import documented
 from nearfar.learners.base import Learner
+from nearfar.learners.tuples import read_weights
 
 
 @documented
@@ -27,7 +28,7 @@ class QuadrupletLearner(Learner):
 
     _tuple_size = 4
 
-    def fit(self, quadruplets: Any, y: None = None) -> "QuadrupletLearner":
+    def fit(self, quadruplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> "QuadrupletLearner":
         """Learn the distance.
 
         Parameters
@@ -35,12 +36,16 @@ class QuadrupletLearner(Learner):
         quadruplets : array of shape (n, 4, d), or ids of shape (n, 4) with a preprocessor
             The first two points are to be nearer to each other than the last two.
         y : ignored
+        sample_weight : array of shape (n,), optional
+            How much each quadruplet counts beside others, 0 or more.
         """
-        return self._fit(quadruplets, partial=False)
+        return self._fit(quadruplets, sample_weight, partial=False)
 
-    def partial_fit(self, quadruplets: Any, y: None = None) -> "QuadrupletLearner":
+    def partial_fit(
+        self, quadruplets: Any, y: None = None, sample_weight: ArrayLike | None = None
+    ) -> "QuadrupletLearner":
         """Go on learning from a further batch of quadruplets, by a few steps. See :meth:`fit`."""
-        return self._fit(quadruplets, partial=True)
+        return self._fit(quadruplets, sample_weight, partial=True)
 
     def decision_function(self, quadruplets: Any) -> Floats:
         """The distance of the far pair minus that of the near one; above 0 where the order is right."""
@@ -59,9 +64,10 @@ class QuadrupletLearner(Learner):
         """The share of quadruplets whose order is right."""
         return float(np.mean(self.decision_function(quadruplets) > 0))
 
-    def _fit(self, tuples: Any, *, partial: bool) -> "QuadrupletLearner":
+    def _fit(self, tuples: Any, weights: ArrayLike | None, *, partial: bool) -> "QuadrupletLearner":
         known = self._read_tuples(tuples, self._tuple_size, reset=not self._goes_on(partial))
-        self._learn(known.points, Comparisons(known.indices), known.float_type, partial=partial)
+        compared = Comparisons(known.indices, None if weights is None else read_weights(weights, known))
+        self._learn(known.points, compared, known.float_type, partial=partial)
         return self
 
 
@@ -80,7 +86,7 @@ class TripletLearner(QuadrupletLearner):
 
     _tuple_size = 3
 
-    def fit(self, triplets: Any, y: None = None) -> "TripletLearner":
+    def fit(self, triplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> "TripletLearner":
         """Learn the distance.
 
         Parameters
@@ -88,13 +94,15 @@ class TripletLearner(QuadrupletLearner):
         triplets : array of shape (n, 3, d), or ids of shape (n, 3) with a preprocessor
             The second point is to be nearer to the first than the third is.
         y : ignored
+        sample_weight : array of shape (n,), optional
+            How much each triplet counts beside others, 0 or more.
         """
-        self._fit(triplets, partial=False)
+        self._fit(triplets, sample_weight, partial=False)
         return self
 
-    def partial_fit(self, triplets: Any, y: None = None) -> "TripletLearner":
+    def partial_fit(self, triplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> "TripletLearner":
         """Go on learning from a further batch of triplets, by a few steps. See :meth:`fit`."""
-        self._fit(triplets, partial=True)
+        self._fit(triplets, sample_weight, partial=True)
         return self
 
     def decision_function(self, triplets: Any) -> Floats:

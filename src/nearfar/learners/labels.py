@@ -5,16 +5,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from nearfar.data.constraints import Labels
+from nearfar.data.constraints import Groups, Labels
 from nearfar.data.points import as_points
 from nearfar.errors import InvalidConstraints
 from nearfar.learners.arguments import documented
 from nearfar.learners.base import Learner
 from nearfar.parameter_server.progress import Report
+
+_SETS = (set, frozenset, list, tuple)
+"""What the groups of one point may come in."""
 
 
 @documented
@@ -36,7 +41,7 @@ class LabelLearner(Learner):
         self,
         *,
         preprocessor: Any = None,
-        n_components: int | None = None,
+        n_components: int | str | None = None,
         lift: str = "none",
         lift_dim: int = 4096,
         lift_width: float | None = None,
@@ -64,6 +69,7 @@ class LabelLearner(Learner):
         patience: int | None = None,
         random_state: Any = None,
         held_out: int = 2000,
+        held_out_apart: bool = False,
         report_every: int | None = None,
         warm_start: bool = False,
         verbose: bool = False,
@@ -100,6 +106,7 @@ class LabelLearner(Learner):
             patience=patience,
             random_state=random_state,
             held_out=held_out,
+            held_out_apart=held_out_apart,
             report_every=report_every,
             warm_start=warm_start,
             verbose=verbose,
@@ -114,8 +121,9 @@ class LabelLearner(Learner):
         ----------
         X : array or sparse matrix of shape (n, d), or nf.Points
             With a preprocessor also ids of points, of shape (n,).
-        y : array of shape (n,)
-            The class of each point.
+        y : array of shape (n,), or array or sparse matrix of shape (n, n_groups), or a sequence of sets
+            The class of each point; or which groups it belongs to, which may overlap: points are then similar if they
+            share a group, and dissimilar if they do not.
         """
         return self._fit(X, y, partial=False)
 
@@ -134,6 +142,10 @@ class LabelLearner(Learner):
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give a label for each point"
             )
         points, kind = self._read_points(X, reset=not self._goes_on(partial))
+        groups = _groups(y)
+        if groups is not None:
+            self._learn(points, groups, kind, partial=partial)
+            return self
         labels = column_or_1d(y, warn=True)
         check_consistent_length(points if hasattr(points, "shape") else range(len(points)), labels)
         if len(labels) < 2:
@@ -157,3 +169,23 @@ class LabelLearner(Learner):
         if isinstance(self.unlabelled, float) and math.isnan(self.unlabelled):
             return np.flatnonzero([label == label for label in labels])  # noqa: PLR0124 - only NaN differs from itself
         return np.flatnonzero(labels != self.unlabelled)
+
+
+def _groups(y: Any) -> Groups | None:
+    """Overlapping groups, if that is what ``y`` says: a matrix of several columns, or a set of groups a point."""
+    if sp.issparse(y):
+        return Groups(y)
+    try:
+        array = np.asarray(y)
+    except ValueError:  # lists of unequal length
+        return _of_sets(y)
+    if array.ndim == 1 and array.dtype.kind == "O" and any(isinstance(groups, _SETS) for groups in array):
+        return _of_sets(array)
+    return Groups(array) if array.ndim == 2 and array.shape[1] > 1 else None
+
+
+def _of_sets(groups: Any) -> Groups:
+    for point, of_point in enumerate(groups):
+        if not isinstance(of_point, _SETS):
+            raise InvalidConstraints(f"y is {of_point!r} for point {point}; expected a set of groups, as for others")
+    return Groups(MultiLabelBinarizer(sparse_output=True).fit_transform(groups))

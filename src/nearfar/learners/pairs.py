@@ -1,5 +1,6 @@
 """Learning from pairs known to be similar or dissimilar."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from nearfar.errors import InvalidInput
 from nearfar.learners.arguments import documented
 from nearfar.learners.base import Learner
 from nearfar.learners.thresholds import calibrated_threshold, check_calibration
-from nearfar.learners.tuples import Tuples, chosen_tuples, read_pair_labels
+from nearfar.learners.tuples import Tuples, chosen_tuples, read_pair_labels, read_weights
 from nearfar.objective.ranking import roc_auc
 
 _CALIBRATION_PAIRS = 1_000_000
@@ -38,7 +39,13 @@ class PairLearner(ClassifierMixin, Learner):  # type: ignore[misc]  # sklearn ha
 
     _tuple_size = 2
 
-    def fit(self, pairs: Any, y: ArrayLike, calibration_params: dict[str, Any] | None = None) -> "PairLearner":
+    def fit(
+        self,
+        pairs: Any,
+        y: ArrayLike,
+        calibration_params: dict[str, Any] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> "PairLearner":
         """Learn the distance, then set the threshold on the same pairs (a million of them, if there are more).
 
         Parameters
@@ -48,12 +55,15 @@ class PairLearner(ClassifierMixin, Learner):  # type: ignore[misc]  # sklearn ha
             +1 for similar pairs, -1 for dissimilar ones.
         calibration_params : dict, optional
             Arguments for :meth:`calibrate_threshold`; by default the accuracy is made highest.
+        sample_weight : array of shape (n,), optional
+            How much each pair counts beside others of its kind, 0 or more; one of weight 0 is used for nothing. The
+            two kinds are balanced by ``dissimilar_weight``. The threshold counts each pair once.
         """
-        return self._fit(pairs, y, calibration_params or {}, partial=False)
+        return self._fit(pairs, y, calibration_params or {}, sample_weight, partial=False)
 
-    def partial_fit(self, pairs: Any, y: ArrayLike) -> "PairLearner":
+    def partial_fit(self, pairs: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "PairLearner":
         """Go on learning from a further batch of pairs, by a few steps; it sets the threshold. See :meth:`fit`."""
-        return self._fit(pairs, y, {}, partial=True)
+        return self._fit(pairs, y, {}, sample_weight, partial=True)
 
     def decision_function(self, pairs: Any) -> Floats:
         """The negated distance of each pair; see :meth:`pair_distance`."""
@@ -112,11 +122,19 @@ class PairLearner(ClassifierMixin, Learner):  # type: ignore[misc]  # sklearn ha
         self._keep_threshold(calibrated_threshold(distances[similar], distances[~similar], strategy, min_rate, beta))
         return self
 
-    def _fit(self, pairs: Any, y: ArrayLike, calibration: dict[str, Any], *, partial: bool) -> "PairLearner":
+    def _fit(
+        self, pairs: Any, y: ArrayLike, calibration: dict[str, Any], weights: ArrayLike | None, *, partial: bool
+    ) -> "PairLearner":
         check_calibration(**calibration)
         known = self._read_tuples(pairs, 2, reset=not self._goes_on(partial))
         similar = read_pair_labels(y, known.indices)
-        constraints = Pairs(chosen_tuples(known.indices, similar), chosen_tuples(known.indices, ~similar))
+        counted, known, similar = _of_some_weight(weights, known, similar)
+        constraints = Pairs(
+            chosen_tuples(known.indices, similar),
+            chosen_tuples(known.indices, ~similar),
+            None if counted is None else counted[similar],
+            None if counted is None else counted[~similar],
+        )
         self._learn(known.points, constraints, known.float_type, partial=partial)
         self.classes_ = np.array([-1, 1])
         self._calibrate_on(known, similar, calibration)
@@ -134,3 +152,16 @@ class PairLearner(ClassifierMixin, Learner):  # type: ignore[misc]  # sklearn ha
         """The metric, whose thresholds are distances, keeps the nearest one to it that is."""
         self.metric_ = self.metric_.with_threshold(min(max(threshold, 0.0), float(np.finfo(np.float32).max)))
         self.threshold_ = threshold
+
+
+def _of_some_weight(
+    weights: ArrayLike | None, known: Tuples, similar: NDArray[np.bool_]
+) -> tuple[NDArray[Any] | None, Tuples, NDArray[np.bool_]]:
+    """The weights that are not 0, and the pairs that have them."""
+    if weights is None:
+        return None, known, similar
+    array = read_weights(weights, known)
+    used = array > 0
+    if used.all():
+        return array, known, similar
+    return array[used], replace(known, indices=known.indices[used]), similar[used]

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from nearfar.data.constraints import Indices
 from nearfar.data.points import Points, as_points
 from nearfar.errors import InvalidConstraints, InvalidInput, InvalidPoints
+from nearfar.learners.named_points import NamedPoints
 
 _CALL_IDS = 4096
 """How many ids a callable preprocessor is asked for at once."""
@@ -69,6 +70,8 @@ def read_tuples(tuples: Any, size: int, preprocessor: Any, learner: str) -> Tupl
 
 def gathered(ids: NDArray[Any], preprocessor: Any) -> tuple[Any, Indices]:
     """The points that a preprocessor has, and ids as indices into them, in the same shape."""
+    if isinstance(preprocessor, NamedPoints):
+        return gathered(preprocessor.rows(ids), preprocessor.points)
     if not callable(preprocessor) or _is_array_like(preprocessor):
         points = preprocessor if sp.issparse(preprocessor) else as_points_or_array(preprocessor)
         return points, _as_indices(ids)
@@ -104,6 +107,22 @@ def read_pair_labels(y: ArrayLike, tuples: Any) -> NDArray[np.bool_]:
             f"Found {labels[wrong][0]!r}: use +1 for similar and -1 for dissimilar pairs"
         )
     return similar
+
+
+def read_weights(weights: ArrayLike, tuples: Tuples) -> NDArray[np.float64]:
+    """One weight a tuple, 0 or more, some above 0."""
+    try:
+        array = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidConstraints(f"sample_weight is not an array of numbers: {error}") from error
+    if array.shape != (len(tuples),):
+        raise InvalidConstraints(f"sample_weight has shape {array.shape}; expected one a tuple: ({len(tuples)},)")
+    wrong = ~(np.isfinite(array) & (array >= 0))
+    if wrong.any():
+        raise InvalidConstraints(f"sample_weight holds {array[wrong][0]}; expected finite numbers of 0 or more")
+    if not array.any():
+        raise InvalidConstraints("sample_weight is 0 everywhere; expected some above 0")
+    return array
 
 
 def chosen_tuples(indices: Indices, chosen: NDArray[np.bool_]) -> Indices:
@@ -194,7 +213,7 @@ def _as_indices(ids: NDArray[Any]) -> Indices:
             problem = error
     raise InvalidConstraints(
         f"ids have type {ids.dtype}, and are not all whole numbers; the preprocessor is an array of points, "
-        "so they must be the indices of its rows"
+        "so they must be the indices of its rows: for ids of your own, use nf.NamedPoints(points, ids)"
     ) from problem
 
 

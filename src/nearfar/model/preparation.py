@@ -11,21 +11,23 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nearfar import cost
-from nearfar.data.constraints import Comparisons, Constraints, Labels, Pairs
-from nearfar.data.from_labels import LabelDraws
-from nearfar.data.held_out import HeldOut, Split, draw_held_out, split_points
+from nearfar.data.constraints import Comparisons, Constraints, Groups, Labels, Pairs
+from nearfar.data.from_labels import GroupDraws, LabelDraws
+from nearfar.data.held_out import HeldOut, Split, draw_held_out, split_apart, split_points
 from nearfar.data.points import Floats, Points, as_points
 from nearfar.data.sampling import (
     Batch,
     Block,
     BlockSampler,
     ComparisonSampler,
+    GroupPairSampler,
     LabelTripletSampler,
     PairSampler,
     Sampler,
     SamplingPlan,
 )
 from nearfar.errors import InvalidConstraints, InvalidSettings
+from nearfar.model.metric import Metric
 from nearfar.objective.fast_gradient import Gradient, GradientKernel
 from nearfar.objective.judging import Judge
 from nearfar.objective.lift import Lift, LiftedPoints, rbf_lift
@@ -79,7 +81,7 @@ def prepare(
     *,
     labels: Labels | None,
     loss: Loss | None,
-    start: NDArray[np.floating[Any]] | None,
+    start: NDArray[np.floating[Any]] | Metric | None,
 ) -> Prepared:
     """Check what was given, and decide what was not."""
     points = as_points(X)
@@ -89,7 +91,8 @@ def prepare(
         warnings.warn(remark, UserWarning, stacklevel=4)
     if labels is not None and len(labels) != len(points):
         raise InvalidConstraints(f"there are {len(labels)} labels for {len(points)} points; expected one a point")
-    rank = _rank(settings, points.n_features)
+    start_lift, start_L = _started_from(start, settings)
+    rank = len(start_L) if start_L is not None and settings.rank is None else _rank(settings, points.n_features)
     loss = loss or _loss(settings, constraints)
     scale = feature_scale(points, settings.seed) if settings.scale_features else None
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
@@ -99,10 +102,10 @@ def prepare(
         points = points if scale is None else points.scaled(scale)
     else:
         _check_memory(settings.lift_dim, points.n_features, rank, len(np.unique(first.indices)))
-        lift, width = _lift(points, scale, settings)
+        lift, width = start_lift or _lift(points, scale, settings)
         points, scale = LiftedPoints(points, lift), None
-    Lt = starting_metric(settings.start if start is None else start, points, rank, scale, settings.seed)
-    if start is None:
+    Lt = starting_metric(settings.start if start_L is None else start_L, points, rank, scale, settings.seed)
+    if start_L is None:
         rescale(Lt, points, first, starting_distance(loss))
     typical_entry = math.sqrt(starting_distance(loss) / (rank * mean_squared_difference(points, first)))
     judge = Judge(points, held_out, loss) if held_out else None
@@ -122,7 +125,8 @@ def prepare(
         Lt=Lt,
         step_size=settings.step_size or _step_size(settings, typical_entry, Lt, points, loss, first),
         flops_a_step=flops_a_step,
-        report_every=settings.report_every or cost.steps_between_reports(judging * _judged(lift, loss), flops_a_step),
+        report_every=settings.report_every
+        or cost.steps_between_reports(judging * _judged(lift, loss), flops_a_step, sampler.steps_per_epoch),
     )
 
 
@@ -144,6 +148,24 @@ def _rank(settings: TrainingSettings, n_features: int) -> int:
         points = "lifted points" if is_lifted else "points"
         raise InvalidSettings(f"rank is {settings.rank}, but {points} have {most} features; expected at most that many")
     return settings.rank
+
+
+def _started_from(
+    start: NDArray[np.floating[Any]] | Metric | None, settings: TrainingSettings
+) -> tuple[tuple[Lift, float] | None, NDArray[np.floating[Any]] | None]:
+    """The lift of a metric to go on from, with the width of its kernel, and the L to start from, where given."""
+    if not isinstance(start, Metric):
+        return None, None if start is None else np.atleast_2d(np.asarray(start))
+    if (settings.lift == "none") != (start.lift is None):
+        has, asked = ("a", "none") if start.lift else ("no", settings.lift)
+        raise InvalidSettings(f"the metric to start from has {has} lift, but lift is {asked!r}; they must agree")
+    if start.lift is None:
+        return None, start.components
+    if start.lift.dim != settings.lift_dim:
+        raise InvalidSettings(
+            f"the metric to start from is lifted to {start.lift.dim} features, but lift_dim is {settings.lift_dim}"
+        )
+    return (start.lift, float(start.settings.get("lift_width", math.nan))), start.components
 
 
 def _judged(lift: Lift | None, loss: Loss) -> float:
@@ -180,6 +202,8 @@ def _loss(settings: TrainingSettings, constraints: Constraints) -> Loss:
     if name == "auto":
         name = "comparison" if isinstance(constraints, Comparisons) else "logistic"
     loss = make_loss(name, settings.margin, settings.dissimilar_weight)
+    if isinstance(constraints, Groups) and not isinstance(loss, PairLoss):
+        raise InvalidSettings(f"the {name} loss does not take overlapping groups; use hinge or logistic")
     if isinstance(constraints, Pairs) and not isinstance(loss, PairLoss):
         raise InvalidSettings(f"the {name} loss does not take pairs; use hinge or logistic, or learn from labels")
     if isinstance(constraints, Comparisons) and not isinstance(loss, ComparisonLoss):
@@ -191,7 +215,7 @@ def _sampler_and_held_out(
     constraints: Constraints, labels: Labels | None, loss: Loss, settings: TrainingSettings, n_points: int
 ) -> tuple[Sampler, HeldOut | None]:
     n_shards, seed = _SHARDS_A_WORKER * settings.workers, settings.seed
-    known = constraints if isinstance(constraints, Labels) else labels
+    known = constraints if isinstance(constraints, Labels | Groups) else labels
     split = split_points(known, settings.held_out, seed) if known and settings.held_out else None
     held_out = draw_held_out(known, split.aside, seed) if known and split else None
     if isinstance(constraints, Labels):
@@ -200,6 +224,14 @@ def _sampler_and_held_out(
             return LabelTripletSampler(draws, settings.batch_size, n_shards, seed), held_out
         size = settings.block_size or (2000 if isinstance(loss, BlockLoss) else 1000)
         return BlockSampler(draws, size, settings.per_class, n_shards, seed), held_out
+    if isinstance(constraints, Groups):
+        of_groups = GroupDraws(constraints, split.training if split else None)
+        return GroupPairSampler(of_groups, settings.batch_size, n_shards, seed), held_out
+    if isinstance(constraints, Pairs) and not (len(constraints.similar) and len(constraints.dissimilar)):
+        kind = "dissimilar" if len(constraints.similar) else "similar"
+        raise InvalidConstraints(f"there are no {kind} pairs; learning takes some of both kinds")
+    if settings.held_out_apart and settings.held_out and not split:
+        split, held_out = split_apart(constraints, n_points, settings.held_out, seed)
     return _stored_sampler(constraints, split, held_out, settings, n_shards, n_points)
 
 
@@ -211,9 +243,6 @@ def _stored_sampler(
     n_shards: int,
     n_points: int,
 ) -> tuple[Sampler, HeldOut | None]:
-    if isinstance(constraints, Pairs) and not (len(constraints.similar) and len(constraints.dissimilar)):
-        kind = "dissimilar" if len(constraints.similar) else "similar"
-        raise InvalidConstraints(f"there are no {kind} pairs; learning takes some of both kinds")
     excluded = split.excluded(n_points) if split else None
     fewest = (
         min(len(constraints.similar), len(constraints.dissimilar))

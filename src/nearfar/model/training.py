@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from nearfar import cost
-from nearfar.data.constraints import Comparisons, Constraints, Labels, Pairs
+from nearfar.data.constraints import Comparisons, Constraints, Groups, Labels, Pairs
 from nearfar.data.dataset import constraints_fingerprint, fingerprint
 from nearfar.data.points import Floats, Points, as_points
 from nearfar.engine.budget import Budget
@@ -24,6 +24,7 @@ from nearfar.engine.serial import SerialEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
 from nearfar.engine.threads import ThreadsEngine
 from nearfar.errors import Diverged, InvalidRun, InvalidSettings
+from nearfar.model.compacting import compacted
 from nearfar.model.metric import Metric
 from nearfar.model.preparation import Prepared, prepare
 from nearfar.model.run import RunFolder, append_report
@@ -66,7 +67,7 @@ def train(
     engine: EngineName | None = None,
     labels: ArrayLike | None = None,
     loss: Loss | None = None,
-    start: NDArray[np.floating[Any]] | None = None,
+    start: NDArray[np.floating[Any]] | Metric | None = None,
     run: Path | str | None = None,
     resume: bool = False,
     source: dict[str, str] | None = None,
@@ -78,7 +79,7 @@ def train(
     Parameters
     ----------
     points : array (n, d), memory map, SciPy sparse matrix or Points
-    constraints : Pairs, Comparisons, Labels, or an array of one label a point
+    constraints : Pairs, Comparisons, Labels, Groups, or an array of one label a point
     settings : TrainingSettings, optional
         The defaults are meant to be left alone.
     engine : str, optional
@@ -87,8 +88,8 @@ def train(
         Classes of the points, used only to hold out points that no training constraint touches.
     loss : Loss, optional
         A loss of your own, in place of ``settings.loss``.
-    start : array (k, d), optional
-        A starting L of your own, in place of ``settings.start``.
+    start : array (k, d) or Metric, optional
+        A starting L of your own, in place of ``settings.start``; or a metric to go on from, whose lift is kept.
     run : path, optional
         Where to keep history, checkpoints and the metric; nothing is written without it.
     resume : bool
@@ -106,7 +107,7 @@ def train(
     if engine is not None:
         settings = replace(settings, engine=engine)
     known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
-    given = constraints if isinstance(constraints, Pairs | Comparisons | Labels) else Labels(constraints)
+    given = constraints if isinstance(constraints, Pairs | Comparisons | Labels | Groups) else Labels(constraints)
     folder = None if run is None else RunFolder(Path(run))
     if resume and not folder:
         raise InvalidRun("there is no run to resume; name its folder")
@@ -224,6 +225,8 @@ class _Training:
     def _metric(self, supervisor: LocalSupervisor) -> Metric:
         prepared = self._prepared
         Lt: Floats = self._server.Lt if supervisor.best is None else supervisor.best
+        if self._settings.compact and prepared.judge and prepared.held_out:
+            Lt = compacted(Lt, prepared.points, prepared.held_out.pairs, prepared.judge)
         threshold = None
         if prepared.held_out and len(prepared.held_out.pairs.near) and len(prepared.held_out.pairs.far):
             pairs = prepared.held_out.pairs

@@ -132,7 +132,7 @@ class GradientKernel:
             Z -= Z.mean(axis=0)  # distances stay the same, and differences of small numbers lose fewer digits
             s = np.empty(batch.n_pairs, np.float32)
             kernels.pair_squares(Z, gathered.places, s)
-        value, near_slopes, far_slopes = value_and_slopes(self._loss, s[:n_near], s[n_near:])
+        value, near_slopes, far_slopes = value_and_slopes(self._loss, s[:n_near], s[n_near:], batch.weights)
         slopes = np.concatenate((near_slopes, far_slopes))
         if gathered.places is None:
             Z *= (2 * slopes)[:, None]

@@ -24,23 +24,23 @@ Floats = NDArray[np.floating[Any]]
 
 def from_differences(L: Floats, X: Floats, batch: Batch, loss: PairLoss | ComparisonLoss) -> tuple[float, Floats]:
     """Objective and gradient (k, d) of a batch, through the differences of its pairs."""
-    pairs = np.concatenate((batch.near, batch.far))
+    pairs, n_near = np.concatenate((batch.near, batch.far)), len(batch.near)
     differences = X[pairs[:, 0]] - X[pairs[:, 1]]
     Z = differences @ L.T
     s = (Z * Z).sum(axis=1)
-    value, near_slopes, far_slopes = value_and_slopes(loss, s[: len(batch.near)], s[len(batch.near) :])
+    value, near_slopes, far_slopes = value_and_slopes(loss, s[:n_near], s[n_near:], batch.weights)
     w = np.concatenate((near_slopes, far_slopes))
     return value, 2 * (w[:, None] * Z).T @ differences
 
 
 def from_points(L: Floats, X: Floats, batch: Batch, loss: PairLoss | ComparisonLoss) -> tuple[float, Floats]:
     """The same objective and gradient, through the distinct points of the batch."""
-    pairs = np.concatenate((batch.near, batch.far))
+    pairs, n_near = np.concatenate((batch.near, batch.far)), len(batch.near)
     distinct, places = np.unique(pairs, return_inverse=True)
     a, b = places.reshape(pairs.shape).T
     Z = X[distinct] @ L.T
     s = ((Z[a] - Z[b]) ** 2).sum(axis=1)
-    value, near_slopes, far_slopes = value_and_slopes(loss, s[: len(batch.near)], s[len(batch.near) :])
+    value, near_slopes, far_slopes = value_and_slopes(loss, s[:n_near], s[n_near:], batch.weights)
     W = np.zeros((len(distinct), len(distinct)), L.dtype)
     np.add.at(W, (a, b), np.concatenate((near_slopes, far_slopes)))
     return value, 2 * (laplacian(W) @ Z).T @ X[distinct]

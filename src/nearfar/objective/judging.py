@@ -43,7 +43,7 @@ class Judge:
         near, far = s[: len(batch.near)], s[len(batch.near) :]
         ap = average_precision(near, far)
         if not isinstance(self._loss, BlockLoss):
-            return Judgement(value_and_slopes(self._loss, near, far)[0], ap)
+            return Judgement(value_and_slopes(self._loss, near, far, batch.weights)[0], ap)
         Z = project(Lt, self._points, self._held_out.block.indices)
         Z -= Z.mean(axis=0)
         products = Z @ Z.T

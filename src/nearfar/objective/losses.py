@@ -124,14 +124,26 @@ class Neighbour(BlockLoss):
 Loss = PairLoss | ComparisonLoss | BlockLoss
 
 
-def value_and_slopes(loss: PairLoss | ComparisonLoss, near: Floats, far: Floats) -> tuple[float, Floats, Floats]:
-    """The objective of a batch, and its slope in each squared distance; an empty half adds nothing."""
+def value_and_slopes(
+    loss: PairLoss | ComparisonLoss, near: Floats, far: Floats, weights: Floats | None = None
+) -> tuple[float, Floats, Floats]:
+    """The objective of a batch, and its slope in each squared distance; an empty half adds nothing.
+
+    Weights are one a comparison, or one a pair with those of near pairs first. Their mean over all constraints is 1,
+    so a batch is divided by how many it has, not by what its own weights add up to.
+    """
     if isinstance(loss, ComparisonLoss):
         values, near_slopes, far_slopes = loss.compare(near, far)
         count = near.dtype.type(max(1, len(values)))
+        if weights is not None:
+            values, near_slopes, far_slopes = weights * values, weights * near_slopes, weights * far_slopes
         return float(values.sum()) / float(count), near_slopes / count, far_slopes / count
     near_values, near_slopes = loss.similar(near)
     far_values, far_slopes = loss.dissimilar(far)
+    if weights is not None:
+        of_near, of_far = weights[: len(near)], weights[len(near) :]
+        near_values, near_slopes = of_near * near_values, of_near * near_slopes
+        far_values, far_slopes = of_far * far_values, of_far * far_slopes
     near_share, far_share = 1.0 / max(1, len(near)), loss.weight / max(1, len(far))
     value = near_share * float(near_values.sum()) + far_share * float(far_values.sum())
     return value, near_slopes * near.dtype.type(near_share), far_slopes * far.dtype.type(far_share)

@@ -132,7 +132,7 @@ def _given(start: NDArray[np.floating], d: int, rank: int, scale: NDArray[np.flo
     if not np.isfinite(start).all():
         raise InvalidSettings("the starting L holds NaN or infinity")
     Lt = start.T if scale is None else start.T * scale[:, None]
-    return np.ascontiguousarray(Lt, np.float32)
+    return np.array(Lt, np.float32, order="C")  # of its own: it is trained in place
 
 
 def _principal_directions(points: Points, rank: int, rng: np.random.Generator) -> Floats:
