@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format docs bench clean
+.PHONY: demo test test-oldest check format docs bench clean
 
 demo: $(VENV)/.made
 	$(BIN)/nearfar demo
 
 test: $(VENV)/.made-for-tests
 	$(BIN)/python -m pytest
+
+# The learners with the oldest scikit-learn, and all else that the project claims to support.
+test-oldest: build/oldest/.made
+	build/oldest/bin/python -m pytest tests/learners tests/data tests/objective tests/behaviour
 
 check: $(VENV)/.made
 	$(BIN)/ruff check .
@@ -37,6 +41,11 @@ $(VENV)/.made: pyproject.toml constraints.txt
 # What searches and exports are tested with (FAISS, PyTorch, ONNX) is large, and nothing else needs it.
 $(VENV)/.made-for-tests: $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,test]'
+	@touch $@
+
+build/oldest/.made: pyproject.toml oldest.txt
+	$(PYTHON) -m venv build/oldest
+	build/oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint oldest.txt --editable . pytest pytest-timeout hypothesis pandas polars tensorboard
 	@touch $@
 
 clean:

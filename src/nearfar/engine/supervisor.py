@@ -58,6 +58,8 @@ class LocalSupervisor:
         self.best: NDArray[np.float32] | None = None
         self.progress = Progress()
         self._server, self._budget, self._watch = server, budget, watch
+        self._all_features = np.arange(server.features.start, server.features.stop, dtype=np.int32)
+        self._best_known = np.full(len(server.Lt), -1, np.int64)
         self._interrupted = threading.Event()
         self._best_objective = math.inf
         self._reports_since_best = 0
@@ -178,6 +180,6 @@ class LocalSupervisor:
             if self._watch.patience is not None:
                 if self.best is None:
                     self.best = np.empty_like(self._server.Lt)
-                np.copyto(self.best, self._server.Lt)
+                self._server.pull(self._all_features, self.best, self._best_known)  # copies what changed since the last
         else:
             self._reports_since_best += 1

@@ -16,6 +16,9 @@ from nearfar.parameter_server.update_rule import LocalStep
 
 Floats = NDArray[np.float32]
 
+_MOST = 0.8
+"""The share of features that is as good as all of them."""
+
 
 @dataclass
 class Shard:
@@ -129,8 +132,8 @@ class Worker:
         return server.pull(gathered.features, self.local, self._known)
 
     def _will_be_replaced(self, gradient: Gradient, version: int, server: Server) -> bool:
-        """Whether the server has newer rows for all features already, so that a step here would not be seen."""
-        return server.version > version and len(gradient.features) == len(self.local)
+        """Whether the server has newer rows for most features already, so that a step here would not be seen."""
+        return server.version > version and len(gradient.features) > _MOST * len(self.local)
 
     def take_over(self, shards: list[Shard]) -> None:
         """Go on with another worker's shards."""
