@@ -3,6 +3,8 @@
 Counting, unlike timing, gives the same answer every time, so runs stay reproducible.
 """
 
+from typing import Literal
+
 REPORT_SHARE = 1 / 30
 """The share of the work that may go into judging progress."""
 
@@ -10,6 +12,11 @@ _FEWEST_STEPS = (10, 25)
 """Steps between two reports, at the least: closer ones differ by noise. An epoch, if that is between the two."""
 _WORTH_ALL_CORES = 5e8
 """Flops of a step from which on its products gain by being split over all cores."""
+_DENSE_FROM = 0.4
+"""The share of non-zeros from which on rows are made dense."""
+_BLOCKS_FROM = 8
+"""Entries a column from which on rows are cut into blocks."""
+_BLOCKS_FROM_RANK = 16
 
 
 def step_flops(rows: float, stored: float, rank: int, pairs: float = 0) -> float:
@@ -29,6 +36,15 @@ def points_are_cheaper(n_pairs: int, n_distinct: int, stored: float, rank: int, 
     """
     through_differences = step_flops(n_pairs, 2 * stored if sparse else stored, rank)
     return step_flops(n_distinct, stored, rank, n_pairs) < through_differences
+
+
+def sparse_form(n_rows: int, n_entries: int, n_columns: int, rank: int) -> Literal["dense", "blocks", "rows"]:
+    """How to multiply sparse rows that have entries in ``n_columns`` columns: see objective/sparse_products.py."""
+    if n_entries > _DENSE_FROM * n_rows * n_columns:
+        return "dense"
+    if n_entries >= _BLOCKS_FROM * n_columns and rank >= _BLOCKS_FROM_RANK:
+        return "blocks"
+    return "rows"
 
 
 def steps_between_reports(judging_flops: float, flops_a_step: float, steps_per_epoch: int) -> int:

@@ -23,6 +23,7 @@ from nearfar.objective.losses import (
     block_value_and_slopes,
     value_and_slopes,
 )
+from nearfar.objective.sparse_products import SparseProducts
 
 _WORTH_DROPPING = 0.9
 """If no more than this share of the rows has a slope, the others are dropped before the backward product."""
@@ -72,9 +73,7 @@ class GradientKernel:
         self._points, self._loss, self._rank = points, loss, rank
         self._scratch = Scratch()
         self._all_features = np.arange(points.n_features, dtype=np.int32)
-        if points.is_sparse:
-            self._marks = np.zeros(points.n_features // 64 + 1, np.uint64)
-            self._place = np.empty(points.n_features, np.int32)
+        self._products = SparseProducts(points.n_features) if points.is_sparse else None
 
     def rows_of(self, batch: Batch | Block) -> "GatheredRows":
         """Gather what the gradient of a batch needs of the points, and say which features that touches."""
@@ -97,7 +96,7 @@ class GradientKernel:
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite shows in the objective, which the server checks
     def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
         """The batch's objective; its gradient is written to ``out``. ``gathered`` is this kernel's last ``rows_of``."""
-        Z = self._project(gathered.rows, Lt)
+        Z = self._project(gathered, Lt)
         if isinstance(batch, Block):
             assert isinstance(self._loss, PairLoss | BlockLoss)
             value, C = self._block_coefficients(Z, batch)
@@ -108,17 +107,15 @@ class GradientKernel:
         return value
 
     def _with_features(self, rows: Rows, places: NDArray[np.int64] | None) -> "GatheredRows":
-        if not isinstance(rows, SparseRows):
-            return GatheredRows(rows, self._all_features, places)
-        most = min(len(rows.columns), rows.n_features)
-        touched = self._scratch.array("touched", (most,), np.int32)
-        count = kernels.touched_columns(rows.columns, self._marks, touched)
-        return GatheredRows(rows, touched[:count], places)
+        if isinstance(rows, SparseRows):
+            return GatheredRows(rows, self._sparse.touched_by(rows), places)
+        return GatheredRows(rows, self._all_features, places)
 
-    def _project(self, rows: Rows, Lt: Floats) -> Floats:
+    def _project(self, gathered: "GatheredRows", Lt: Floats) -> Floats:
+        rows = gathered.rows
         Z = self._scratch.array("Z", (len(rows), self._rank))
         if isinstance(rows, SparseRows):
-            kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, Z)
+            self._sparse.project(rows, gathered.features, Lt, Z)
         else:
             np.matmul(rows, Lt, out=Z)
         return Z
@@ -157,31 +154,26 @@ class GradientKernel:
 
     def _backward(self, gathered: "GatheredRows", C: Floats, out: Gradient) -> None:
         rows = gathered.rows
-        out.features = gathered.features
+        active = np.flatnonzero(C.any(axis=1)).astype(np.int32)
+        if len(active) > _WORTH_DROPPING * len(C):
+            active = np.arange(len(C), dtype=np.int32)
         if isinstance(rows, SparseRows):
             out.features = out.scratch.array("features", gathered.features.shape, np.int32)
             out.features[:] = gathered.features
-        out.values = out.scratch.array("values", (len(out.features), self._rank))
-        if isinstance(rows, SparseRows):
-            starts = self._scratch.array("by_column_starts", (len(out.features) + 1,), np.int64)
-            in_rows = self._scratch.array("by_column_rows", rows.columns.shape, np.int32)
-            values = self._scratch.array("by_column_values", rows.values.shape)
-            kernels.by_column(
-                rows.starts, rows.columns, rows.values, out.features, self._place, starts, in_rows, values
-            )
-            kernels.weighted_sums(starts, in_rows, values, C, out.values)
+            out.values = out.scratch.array("values", (len(out.features), self._rank))
+            self._sparse.gradient(rows, gathered.features, active, C, out.values)
             return
-        active = np.flatnonzero(C.any(axis=1))
-        if len(active) <= _WORTH_DROPPING * len(C):
-            rows = np.take(
-                rows,
-                active,
-                axis=0,
-                out=self._scratch.array("active", (len(active), rows.shape[1])),
-                mode="clip",
-            )
-            C = C[active]
+        out.features = gathered.features
+        out.values = out.scratch.array("values", (len(out.features), self._rank))
+        if len(active) < len(C):
+            kept = self._scratch.array("active", (len(active), rows.shape[1]))
+            rows, C = np.take(rows, active, axis=0, out=kept, mode="clip"), C[active]
         np.matmul(rows.T, C, out=out.values)
+
+    @property
+    def _sparse(self) -> SparseProducts:
+        assert self._products is not None  # points are sparse, and so are their rows
+        return self._products
 
 
 @dataclass(frozen=True)
@@ -205,9 +197,11 @@ def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]
 def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]]) -> Floats:
     """Lx for these points, in blocks."""
     Z = np.empty((len(indices), Lt.shape[1]), np.float32)
+    products = SparseProducts(points.n_features) if points.is_sparse else None
     for place, rows in points.blocks(indices):
         if isinstance(rows, SparseRows):
-            kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, Z[place])
+            assert products is not None
+            products.project(rows, products.touched_by(rows), Lt, Z[place])
         else:
             np.matmul(rows, Lt, out=Z[place])
     return Z

@@ -60,28 +60,33 @@ def touched_columns(columns: Array, marks: Array, out: Array) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def by_column(
-    starts: Array, columns: Array, values: Array, touched: Array, place: Array,
+    starts: Array, columns: Array, values: Array, kept: Array, place: Array,
     out_starts: Array, out_rows: Array, out_values: Array,
 ) -> None:  # fmt: skip
-    """The same sparse rows, column by column: for each touched column, the rows and values that stand in it.
-
-    ``place`` has one number a column; only those of touched columns are used.
-    """
-    for t in range(len(touched)):
-        place[touched[t]] = t
-        out_starts[t] = 0
-    out_starts[len(touched)] = 0
-    for j in range(len(columns)):
-        out_starts[place[columns[j]] + 1] += 1
-    for t in range(len(touched)):
-        out_starts[t + 1] += out_starts[t]
-        place[touched[t]] = out_starts[t]
-    for i in range(len(starts) - 1):
+    """The kept sparse rows, column by column: for each column by its place, the rows and values that stand in it."""
+    out_starts[:] = 0
+    for i in kept:
         for j in range(starts[i], starts[i + 1]):
-            position = place[columns[j]]
-            place[columns[j]] = position + 1
+            out_starts[place[columns[j]]] += 1
+    for t in range(1, len(out_starts)):
+        out_starts[t] += out_starts[t - 1]
+    for r in range(len(kept) - 1, -1, -1):  # from the end, so that each start ends where it belongs
+        i = kept[r]
+        for j in range(starts[i + 1] - 1, starts[i] - 1, -1):
+            out_starts[place[columns[j]]] -= 1
+            position = out_starts[place[columns[j]]]
             out_rows[position] = i
             out_values[position] = values[j]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def made_dense(starts: Array, columns: Array, values: Array, place: Array, out: Array) -> None:
+    """The same rows with all their zeros, each column at its place; repeated columns add up."""
+    out[:] = 0
+    for i in range(len(out)):
+        row = out[i]
+        for j in range(starts[i], starts[i + 1]):
+            row[place[columns[j]]] += values[j]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
