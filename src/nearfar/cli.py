@@ -17,7 +17,7 @@ from nearfar.data.dataset import Dataset, store_constraints
 from nearfar.data.from_labels import LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.ingest import ingest as ingest_sources
 from nearfar.demo import run_demo
-from nearfar.display import TrainingDisplay, print_table
+from nearfar.display import TrainingDisplay, print_plan, print_table
 from nearfar.errors import InvalidConstraints, InvalidInput, InvalidRun, InvalidSettings, NearfarError
 from nearfar.evaluation.search import Neighbours, check_free
 from nearfar.evaluation.summary import Summary, summarise
@@ -26,6 +26,8 @@ from nearfar.model.metric import Metric, load_metric
 from nearfar.model.run import RunFolder
 from nearfar.model.training import train as train_metric
 from nearfar.model.transforming import open_points, transform_to_file
+from nearfar.planning import plan as plan_training
+from nearfar.planning import stand_in
 from nearfar.settings import TrainingSettings
 
 app = typer.Typer(
@@ -159,6 +161,47 @@ def train(
     kept = result.report
     ap = "" if kept.ap is None else f", AP {kept.ap:.4f}"
     print(f"{out}: {result.history[-1].step} steps, held-out objective {kept.objective:.4f}{ap}; {result.ended}")
+
+
+@app.command()
+@with_settings
+def plan(
+    dataset: Annotated[
+        Path | None, typer.Argument(metavar="[DATASET]", help="A dataset folder; without one, give sizes.")
+    ] = None,
+    points: Annotated[int | None, typer.Option(min=2, help="Points.")] = None,
+    features: Annotated[int | None, typer.Option(min=1, help="Features of a point.")] = None,
+    nonzeros: Annotated[
+        int | None, typer.Option(min=1, help="Non-zeros of a point; without it, points are dense.")
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Pairs to learn from; without it, labels and blocks.")
+    ] = None,
+    from_labels: Annotated[
+        bool, typer.Option("--from-labels", help="Learn from labels though constraints are stored.")
+    ] = False,
+    machines: Annotated[int, typer.Option(min=1, help="Machines like this one, each with these workers.")] = 1,
+    bandwidth: Annotated[float, typer.Option(min=1e-6, help="Gigabits a second between machines.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    *,
+    settings: TrainingSettings,
+) -> None:
+    """Say what training will take of this machine: memory, time a step and a pass, and what is in the way."""
+    if dataset is not None:
+        opened = Dataset.open(dataset)
+        stored = None if from_labels else opened.constraints
+        given: tuple[Any, Constraints] = (opened.points, _labels(opened) if stored is None else stored)
+        count = len(given[1])
+    elif points is None or features is None:
+        raise InvalidSettings("there is nothing to plan; give a dataset, or --points and --features")
+    else:
+        given = stand_in(points, features, nonzeros, pairs is not None)
+        count = pairs or points
+    planned = plan_training(*given, settings, n_constraints=count, machines=machines, bandwidth=bandwidth * 1e9 / 8)
+    if as_json:
+        print(json.dumps(planned.to_json(), indent=2))
+    else:
+        print_plan(planned)
 
 
 @app.command()

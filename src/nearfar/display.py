@@ -13,6 +13,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from nearfar.parameter_server.progress import Report
+from nearfar.planning import Plan
+from nearfar.sizes import memory_text
 
 _SECONDS_BETWEEN_LINES = 2.0
 _SHARE_TO_TELL_BY = 0.01
@@ -95,6 +97,47 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*row)
     Console(highlight=False).print(table)
+
+
+def print_plan(plan: Plan) -> None:
+    """What a run will take, as a table on standard output."""
+    batch, sizes = plan.sizes.batch, plan.sizes
+    step = {**plan.compute_seconds, "update, on the server": plan.update_seconds}
+    limits = sorted(plan.limits.items(), key=lambda limit: -limit[1])
+    sections = {
+        "memory of a process": [(name, memory_text(part)) for name, part in plan.memory.items() if part]
+        + [("in all", memory_text(sum(plan.memory.values())))],
+        f"a step: {_short(batch.pairs)} pairs, {batch.rows} rows of {batch.entries:.0f} entries": [
+            *((name, _duration(seconds)) for name, seconds in step.items() if seconds),
+            ("push", memory_text(sizes.gradient_bytes)),
+            ("pull, at most", memory_text(sizes.pull_bytes / 2)),
+        ],
+        "time a step, all workers together, if only this were in the way": [
+            (f"{name}: the bottleneck" if i == 0 else name, _duration(seconds))
+            for i, (name, seconds) in enumerate(limits)
+        ],
+        "in all": [
+            ("steps a second", f"{1 / plan.step_seconds:.3g}"),
+            ("pairs a second", _short(batch.pairs / plan.step_seconds)),
+            ("one pass", _duration(plan.pass_seconds)),
+        ],
+    }
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for title, rows in sections.items():
+        table.add_row(f"[bold]{title}[/bold]", "")
+        for name, value in rows:
+            table.add_row(f"  {name}", value)
+        table.add_section()
+    Console(highlight=False).print(table)
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
 
 
 def _short(number: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from nearfar.errors import InvalidFile, InvalidSettings
+from nearfar.sizes import memory_bytes
 
 LossName = Literal["auto", "hinge", "logistic", "comparison", "neighbour"]
 StartName = Literal["random", "identity", "pca"]
@@ -79,6 +80,7 @@ class TrainingSettings:
     threads_per_worker: int = _setting(1, "computing threads that share one worker's copy of L")
     consistency: str = _setting("asp", "asp: no worker ever waits; bsp: all go in step; ssp:S: at most S steps ahead")
     queue_capacity: int = _setting(8, "pushes that may wait at the server for each worker")
+    memory: str | None = _setting(None, "most memory to allocate, as in 8GB; too little is refused before work starts")
 
     steps: int | None = _setting(None, "stop after this many steps, counted over all workers")
     epochs: float | None = _setting(
@@ -111,6 +113,8 @@ class TrainingSettings:
                 self, setting.name, _checked(setting.name, getattr(self, setting.name), hints[setting.name])
             )
         slack(self.consistency)
+        if self.memory is not None:
+            memory_bytes(self.memory)
         if self.engine == "serial" and self.workers * self.threads_per_worker > 1:
             raise InvalidSettings("engine serial has one worker with one thread; for more, use engine threads")
 

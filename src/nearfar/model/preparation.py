@@ -1,7 +1,6 @@
 """From points, constraints and settings to a job: every default that depends on the data is decided here."""
 
 import math
-import os
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ from nearfar.data.sampling import (
 )
 from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.model.metric import Metric
+from nearfar.model.run_sizes import check_memory, run_sizes
 from nearfar.objective.fast_gradient import Gradient, GradientKernel
 from nearfar.objective.judging import Judge
 from nearfar.objective.lift import Lift, LiftedPoints, rbf_lift
@@ -40,14 +40,13 @@ from nearfar.objective.starting_point import (
     starting_metric,
 )
 from nearfar.settings import TrainingSettings
+from nearfar.sizes import Sizes
 
 _SHARDS_A_WORKER = 4
 _LARGEST_DEFAULT_RANK = 256
 _LARGEST_DEFAULT_LIFTED_RANK = 128
 _LIFT_WIDTH = 0.7
 """Width of a lift's kernel, as a share of the median distance between points; see docs/defaults.md."""
-_COPIES_OF_L = 5
-"""L, its gradient, the two moments of Adam, and the best L so far."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class Prepared:
     judge: Judge | None
     held_out: HeldOut | None
     Lt: Floats
+    sizes: Sizes
     step_size: float
     flops_a_step: float
     report_every: int
@@ -98,10 +98,11 @@ def prepare(
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
     first = sampler.batch(0, 0)
     lift, width = None, None
+    sizes = run_sizes(points, first, loss, rank, settings)
+    check_memory(sizes, settings)
     if settings.lift == "none":
         points = points if scale is None else points.scaled(scale)
     else:
-        _check_memory(settings.lift_dim, points.n_features, rank, len(np.unique(first.indices)))
         lift, width = start_lift or _lift(points, scale, settings)
         points, scale = LiftedPoints(points, lift), None
     Lt = starting_metric(settings.start if start_L is None else start_L, points, rank, scale, settings.seed)
@@ -123,6 +124,7 @@ def prepare(
         judge=judge,
         held_out=held_out,
         Lt=Lt,
+        sizes=sizes,
         step_size=settings.step_size or _step_size(settings, typical_entry, Lt, points, loss, first),
         flops_a_step=flops_a_step,
         report_every=settings.report_every
@@ -181,20 +183,6 @@ def _lift(points: Points, scale: NDArray[np.float64] | None, settings: TrainingS
     scaled = points if scale is None else points.scaled(scale)
     width = settings.lift_width or _LIFT_WIDTH * median_distance(scaled, settings.seed)
     return rbf_lift(points.n_features, settings.lift_dim, width, scale, settings.seed), width
-
-
-def _check_memory(dim: int, n_features: int, rank: int, batch_points: int) -> None:
-    """A lift's weights, L and a lifted batch are held in memory: say so before they do not fit."""
-    needed = 4 * dim * (n_features + _COPIES_OF_L * rank + batch_points)
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not every system says
-        return
-    if needed > there:
-        raise InvalidSettings(
-            f"lift_dim is {dim}: with {n_features} features and rank {rank} the lift takes {needed / 2**30:.0f} GB, "
-            f"but this machine has {there / 2**30:.0f}; expected a smaller lift_dim, or fewer features"
-        )
 
 
 def _loss(settings: TrainingSettings, constraints: Constraints) -> Loss:

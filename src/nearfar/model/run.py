@@ -55,7 +55,7 @@ class RunFolder:
         The newest checkpoint that is whole is returned; None if the run ended before there was one.
         """
         before, source_before = self.read()
-        changed = settings.differences(before, ignore=BUDGET)
+        changed = settings.differences(before, ignore=(*BUDGET, "memory"))
         changed += [
             f"{key}: {value} now, {source_before.get(key)} before"
             for key, value in source.items()

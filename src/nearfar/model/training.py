@@ -42,7 +42,6 @@ from nearfar.settings import EngineName, TrainingSettings, slack
 _DEFAULT_PATIENCE = 4
 _DEFAULT_LIFTED_PATIENCE = 2  # steps are dearer, and fewer are needed
 _ENGINES: dict[str, type[Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine}
-_IN_FLIGHT_BYTES = 512 << 20
 _CENTRE_POINTS = 20_000
 
 
@@ -133,9 +132,7 @@ class _Training:
         self._schedule = Schedule(_schedule(settings), prepared.step_size)
         self._clocks = Clocks(slack(settings.consistency))
         d, rank = prepared.Lt.shape
-        self._slots = max(
-            settings.threads_per_worker + 1, min(settings.queue_capacity, _IN_FLIGHT_BYTES // (4 * d * rank))
-        )
+        self._slots = prepared.sizes.slots
         self._server = Server(
             prepared.Lt,
             UpdateRule(settings.update_rule, d, rank),

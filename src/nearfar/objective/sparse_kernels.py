@@ -220,9 +220,7 @@ def _adder(width: int) -> Callable[[int, int, int, int], None]:
                 return builder.bitcast(address, vector.as_pointer())
 
             lanes = range(0, width, _LANES)
-            registers = [
-                cgutils.alloca_once_value(builder, builder.load(part(sums, lane), align=4)) for lane in lanes
-            ]
+            registers = [cgutils.alloca_once_value(builder, builder.load(part(sums, lane), align=4)) for lane in lanes]
             with cgutils.for_range(builder, count, intp=wide) as loop:
                 entry = builder.load(builder.gep(entries, [loop.index]))
                 source = builder.and_(entry, ir.Constant(wide, 0xFFFFFFFF))

@@ -45,9 +45,7 @@ class SparseProducts:
             base = Lt if whole else self._take("base", Lt, features)
             np.matmul(self._dense(rows, features), base, out=out)
         elif form == "blocks":
-            cut = sparse_kernels.cut(
-                rows, _all(rows), self._place, len(features), self._scratch, transposed=False
-            )
+            cut = sparse_kernels.cut(rows, _all(rows), self._place, len(features), self._scratch, transposed=False)
             sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, features, self._scratch), out, self._scratch)
         else:
             kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, out)

@@ -1,0 +1,90 @@
+"""The sizes of a run, as its first batch has them, fitted into the memory that it may take."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+
+from nearfar.data.points import Points, SparseRows
+from nearfar.data.sampling import Batch, Block
+from nearfar.errors import InvalidSettings
+from nearfar.objective.fast_gradient import GradientKernel
+from nearfar.objective.losses import Loss
+from nearfar.settings import TrainingSettings
+from nearfar.sizes import BatchSizes, Sizes, memory_bytes, memory_text
+
+_IN_FLIGHT_BYTES = 256 << 20
+"""Gradients of a worker that are under way take no more than this, if two of them do not."""
+
+
+def run_sizes(points: Points, first: Batch | Block, loss: Loss, rank: int, settings: TrainingSettings) -> Sizes:
+    """What decides the cost of a run.
+
+    Parameters
+    ----------
+    points : Points
+        Before any lift.
+    first : Batch or Block
+    loss : Loss
+    rank : int
+    settings : TrainingSettings
+    """
+    sizes = Sizes(
+        n_features=points.n_features,
+        rank=rank,
+        batch=_batch_sizes(points, first, loss, rank, settings),
+        workers=settings.workers,
+        threads_per_worker=settings.threads_per_worker,
+        has_copies=settings.chosen_engine != "serial",
+        update_rule=settings.update_rule,
+        keeps_best=bool(settings.patience) or not settings.has_budget,
+    )
+    if settings.lift != "none":
+        sizes = replace(sizes, n_features=settings.lift_dim, lift_features=points.n_features)
+    return fitted(sizes, settings)
+
+
+def fitted(sizes: Sizes, settings: TrainingSettings) -> Sizes:
+    """The same with as many gradients under way as there is memory for."""
+    if not sizes.has_copies:
+        return sizes
+    fewest = settings.threads_per_worker + 1
+    most = min(settings.queue_capacity, int(_IN_FLIGHT_BYTES // sizes.gradient_bytes))
+    many = replace(sizes, slots=max(fewest, most))
+    return many if sum(many.memory.values()) <= _allowed(settings) else replace(sizes, slots=fewest)
+
+
+def _batch_sizes(points: Points, first: Batch | Block, loss: Loss, rank: int, settings: TrainingSettings) -> BatchSizes:
+    pairs, is_block = first.n_pairs, isinstance(first, Block)
+    if settings.lift != "none":
+        dim = settings.lift_dim
+        return BatchSizes(len(np.unique(first.indices)), dim, dim, pairs, is_sparse=False, is_block=is_block)
+    gathered = GradientKernel(points, loss, rank).rows_of(first)
+    rows, touched = gathered.rows, len(gathered.features)
+    stored = len(rows.values) if isinstance(rows, SparseRows) else rows.size
+    is_sparse = isinstance(rows, SparseRows)
+    return BatchSizes(len(rows), stored / max(1, len(rows)), touched, pairs, is_sparse=is_sparse, is_block=is_block)
+
+
+def check_memory(sizes: Sizes, settings: TrainingSettings) -> None:
+    """Raise if a run takes more memory than it may, or than there is, with the sum that shows it."""
+    needed, allowed = sum(sizes.memory.values()), _allowed(settings)
+    if needed > allowed:
+        said = f"memory is {settings.memory}" if settings.memory else f"this machine has {memory_text(allowed)}"
+        parts = ", ".join(f"{name} {memory_text(part)}" for name, part in sizes.memory.items() if part)
+        lift = "lift_dim, " if sizes.lift_features else ""
+        raise InvalidSettings(
+            f"{said}, but this run takes {memory_text(needed)}: {parts}; lower {lift}rank, workers or batch_size, "
+            "or choose an update rule with less state"
+        )
+
+
+def _allowed(settings: TrainingSettings) -> float:
+    return memory_bytes(settings.memory) if settings.memory else _machine_memory()
+
+
+def _machine_memory() -> float:
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):  # not every system says
+        return float("inf")

@@ -1,0 +1,124 @@
+"""What a run takes of a machine, counted: its memory, and the work and the traffic of a step.
+
+Training keeps to it where memory is limited, and ``nearfar plan`` prints it, with times at a machine's measured rates.
+"""
+
+from dataclasses import dataclass
+
+from nearfar.errors import InvalidSettings
+
+LIBRARIES = 190 << 20
+"""Python, NumPy, SciPy, scikit-learn and the compiled loops, once all have been used."""
+
+_FLOAT = 4
+_SPARSE_ENTRY = 8 + 8 + 8
+"""Bytes of a gathered non-zero: as it was gathered, and in the order of each of the two products."""
+_STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """What the cost of one step's gradient depends on, beside L."""
+
+    rows: int
+    """Rows that its two products go over: the points of a block, the distinct points of pairs, or their differences."""
+    entries: float
+    """Entries of a row that cost work: the number of features, or of non-zeros."""
+    touched: int
+    """Features that the gradient covers: all, or those in which the rows have a non-zero."""
+    pairs: int
+    is_sparse: bool
+    is_block: bool
+    """Whether all pairs among the rows are used."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the cost of a run depends on."""
+
+    n_features: int
+    rank: int
+    batch: BatchSizes
+    workers: int = 1
+    threads_per_worker: int = 1
+    has_copies: bool = False
+    """Whether workers have copies of L: not where one worker trains alone."""
+    slots: int = 1
+    """Gradients that each worker may have under way."""
+    update_rule: str = "adam"
+    keeps_best: bool = True
+    """Whether a copy of the best L is kept, for when patience ends the training."""
+    lift_features: int = 0
+    """Features of raw points, where they are lifted."""
+
+    @property
+    def L_bytes(self) -> float:  # noqa: N802 - the paper's letter
+        return _FLOAT * self.n_features * self.rank
+
+    @property
+    def gradient_bytes(self) -> float:
+        """A gradient, as a worker pushes it."""
+        return _FLOAT * self.batch.touched * (self.rank + 1)
+
+    @property
+    def batch_bytes(self) -> float:
+        """What one computing thread holds of a step: rows, projections, coefficients, and all pairs of a block."""
+        batch = self.batch
+        gathered = batch.rows * batch.entries * (_SPARSE_ENTRY if batch.is_sparse else 2 * _FLOAT)
+        projections = 2 * _FLOAT * batch.rows * self.rank
+        among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
+        packed = _FLOAT * batch.touched * self.rank if batch.is_sparse else 0.0
+        lifting = _FLOAT * batch.rows * self.lift_features
+        return gathered + projections + among_all + packed + lifting
+
+    @property
+    def flops(self) -> float:
+        """The two products of a step with L; for a block, two more among its own projections."""
+        among_all = 4 * self.batch.rows**2 * self.rank if self.batch.is_block else 0.0
+        return 4 * self.batch.rows * self.batch.entries * self.rank + among_all
+
+    @property
+    def update_bytes(self) -> float:
+        """What the server reads and writes to apply one push: the gradient once, L and the rule's state twice."""
+        return _FLOAT * self.batch.touched * self.rank * (1 + 2 * (1 + _STATE_ARRAYS[self.update_rule]))
+
+    @property
+    def pull_bytes(self) -> float:
+        """What is read and written to bring a worker's copy up to date before a step."""
+        return 2 * _FLOAT * self.batch.touched * self.rank if self.has_copies else 0.0
+
+    @property
+    def memory(self) -> dict[str, float]:
+        """Bytes that the process allocates, part by part; memory-mapped data comes and goes as the system likes."""
+        return {
+            "Python and libraries": float(LIBRARIES),
+            "L": self.L_bytes,
+            f"state of {self.update_rule}": _STATE_ARRAYS[self.update_rule] * self.L_bytes,
+            "workers' copies of L": self.workers * self.L_bytes if self.has_copies else 0.0,
+            "gradients under way": self.workers * self.slots * self.gradient_bytes,
+            "best L": self.L_bytes if self.keeps_best else 0.0,
+            "batches": self.workers * self.threads_per_worker * self.batch_bytes,
+            "lift": _FLOAT * self.lift_features * self.n_features if self.lift_features else 0.0,
+        }
+
+
+def memory_bytes(text: str) -> int:
+    """The bytes that a text like ``8GB`` says; KB, MB, GB and TB are powers of 1,000."""
+    stripped = text.strip().upper().replace(" ", "")
+    unit = next((unit for unit in ("TB", "GB", "MB", "KB", "B") if stripped.endswith(unit)), None)
+    try:
+        number = float(stripped.removesuffix(unit or ""))
+    except ValueError:
+        number = -1.0
+    if unit is None or not 0 < number < 1e9:
+        raise InvalidSettings(f"memory is {text!r}; expected a number and a unit, as in 8GB or 500MB")
+    return int(number * _UNITS[unit])
+
+
+def memory_text(count: float) -> str:
+    """Bytes as one reads them: ``3.4 GB``."""
+    for unit in ("TB", "GB", "MB", "KB"):
+        if count >= _UNITS[unit]:
+            return f"{count / _UNITS[unit]:.3g} {unit}"
+    return f"{count:.0f} B"
