@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from nearfar.data.constraints import Constraints, Labels, Pairs
 from nearfar.model.preparation import Prepared, prepare
 from nearfar.model.run_sizes import fitted
-from nearfar.objective.fast_gradient import Gradient, GradientKernel
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.update_rule import UpdateRule
 from nearfar.settings import TrainingSettings
@@ -217,6 +217,7 @@ class _Probe:
     def __init__(self, prepared: Prepared, update_rule: str, number: int) -> None:
         Lt = prepared.Lt
         self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank)
+        self._gatherer = Gatherer(prepared.points, prepared.rank)
         self._sampler, self._number, self._clock = prepared.sampler, number, 0
         self._Lt, self._local, self._gradient = Lt.copy(), np.empty_like(Lt), Gradient.empty()
         self._rule = UpdateRule(update_rule, *Lt.shape)
@@ -226,7 +227,7 @@ class _Probe:
 
     def gather(self) -> None:
         self._batch = self._sampler.batch(self._number % self._sampler.n_shards, self._clock)
-        self._rows = self._kernel.rows_of(self._batch)
+        self._rows = self._gatherer.rows_of(self._batch)
         self._clock += 1
 
     def gradient(self) -> None:

@@ -25,12 +25,12 @@ class Recorder:
         self.broken: dict[int, int] = {}
         compute = Worker.compute
 
-        def recorded(worker, task, kernel, server, step_size):
+        def recorded(worker, task, gathered, kernel, server, step_size):
             self.workers[worker.number] = worker
             time.sleep(self.slow.get(worker.number, 0.0))
             if self.steps[worker.number] >= self.broken.get(worker.number, 10**9):
                 raise MemoryError("no room left")
-            push = compute(worker, task, kernel, server, step_size)
+            push = compute(worker, task, gathered, kernel, server, step_size)
             self.steps[worker.number] += 1
             self.ahead = max(self.ahead, abs(self.steps[0] - self.steps[1]))
             return push

@@ -12,7 +12,7 @@ from nearfar.data.held_out import HeldOut, draw_held_out
 from nearfar.data.points import as_points
 from nearfar.data.sampling import Batch, Block
 from nearfar.objective import fast_gradient
-from nearfar.objective.fast_gradient import Gradient, GradientKernel, project, squared_distances
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, project, squared_distances
 from nearfar.objective.gradient import from_block, from_differences, from_points, laplacian
 from nearfar.objective.judging import Judge
 from nearfar.objective.losses import ComparisonHinge, Hinge, Logistic, Neighbour, PairLoss, value_and_slopes
@@ -59,7 +59,7 @@ def reference(L, X, batch, loss):
 def fast(L, points, batch, loss, kernel=None):
     """Objective, gradient (k, d) and the gathered rows, from the fast kernel."""
     kernel = kernel or GradientKernel(points, loss, len(L))
-    out, gathered = Gradient.empty(), kernel.rows_of(batch)
+    out, gathered = Gradient.empty(), Gatherer(points, len(L)).rows_of(batch)
     value = kernel.gradient(np.ascontiguousarray(L.T), batch, gathered, out)
     assert out.values.dtype == np.float32
     assert out.values.shape == (len(out.features), len(L))
@@ -297,8 +297,8 @@ def test_points_far_from_the_origin_lose_few_digits():
 def test_a_sparse_gradient_covers_exactly_the_touched_features(n):
     L, X, batch = problem(n=n, d=500, near=15, far=15, density=0.01)
     for chosen in (batch, a_block(n)):
-        kernel, out = GradientKernel(as_points(sp.csr_matrix(X)), Logistic(), len(L)), Gradient.empty()
-        gathered = kernel.rows_of(chosen)
+        points, out = as_points(sp.csr_matrix(X)), Gradient.empty()
+        kernel, gathered = GradientKernel(points, Logistic(), len(L)), Gatherer(points, len(L)).rows_of(chosen)
         kernel.gradient(np.ascontiguousarray(L.T), chosen, gathered, out)
         touched = np.flatnonzero(X[chosen.indices].any(axis=0))
         np.testing.assert_array_equal(gathered.features, touched)
@@ -343,11 +343,11 @@ def test_a_batch_without_any_slope_has_a_gradient_of_zeros():
 def test_kept_buffers_do_not_leak_from_batch_to_batch(store):
     L, X, _ = problem(n=60, d=130, density=0.02)
     points, loss = as_points(store(X)), Logistic(margin=3.0)
-    kernel, out = GradientKernel(points, loss, len(L)), Gradient.empty()
+    kernel, out, gatherer = GradientKernel(points, loss, len(L)), Gradient.empty(), Gatherer(points, len(L))
     for seed, pairs in enumerate((30, 3, 200, 0, 1, 90)):
         batch = problem(n=60, near=pairs, far=pairs // 2, seed=seed)[2]
         for chosen in (batch, a_block(60, seed)):
-            gathered = kernel.rows_of(chosen)
+            gathered = gatherer.rows_of(chosen)
             value = kernel.gradient(np.ascontiguousarray(L.T), chosen, gathered, out)
             touched = X[chosen.indices].any(axis=0) if points.is_sparse else np.ones(130)
             np.testing.assert_array_equal(out.features, np.flatnonzero(touched))
@@ -356,12 +356,13 @@ def test_kept_buffers_do_not_leak_from_batch_to_batch(store):
             assert_equal_gradients((value, G), reference(L, X, chosen, loss), 1e-4)
 
 
-def test_a_gradient_outlives_the_next_rows_of_its_kernel():
+def test_a_gradient_outlives_the_next_rows_gathered():
     L, X, batch = problem(n=60, d=200, density=0.05)
-    kernel, out = GradientKernel(as_points(sp.csr_matrix(X)), Logistic(), len(L)), Gradient.empty()
-    kernel.gradient(np.ascontiguousarray(L.T), batch, kernel.rows_of(batch), out)
+    points, out = as_points(sp.csr_matrix(X)), Gradient.empty()
+    gatherer = Gatherer(points, len(L))
+    GradientKernel(points, Logistic(), len(L)).gradient(np.ascontiguousarray(L.T), batch, gatherer.rows_of(batch), out)
     before = out.features.copy(), out.values.copy()
-    kernel.rows_of(problem(n=60, d=200, near=50, far=50, seed=1)[2])
+    gatherer.rows_of(problem(n=60, d=200, near=50, far=50, seed=1)[2])
     np.testing.assert_array_equal(out.features, before[0])
     np.testing.assert_array_equal(out.values, before[1])
 

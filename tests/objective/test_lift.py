@@ -9,7 +9,7 @@ from nearfar.data.sampling import Batch, Block
 from nearfar.data.scratch import Scratch
 from nearfar.errors import InvalidInput, InvalidPoints
 from nearfar.objective import gradient
-from nearfar.objective.fast_gradient import Gradient, GradientKernel
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.objective.lift import Lift, LiftedPoints, rbf_lift
 from nearfar.objective.losses import Hinge, Logistic, Neighbour
 
@@ -91,8 +91,9 @@ BLOCK = Block(np.arange(30), (10, 12, 8))
 def test_the_gradient_is_that_of_explicitly_lifted_points(X, make, batch, loss):
     lift = rbf_lift(X.shape[1], 40, 1.5, None, seed=1)
     L = np.random.default_rng(2).standard_normal((5, 40))
-    kernel, out = GradientKernel(LiftedPoints(make(X), lift), loss, 5), Gradient.empty()
-    value = kernel.gradient(np.ascontiguousarray(L.T, np.float32), batch, kernel.rows_of(batch), out)
+    points, out = LiftedPoints(make(X), lift), Gradient.empty()
+    gathered = Gatherer(points, 5).rows_of(batch)
+    value = GradientKernel(points, loss, 5).gradient(np.ascontiguousarray(L.T, np.float32), batch, gathered, out)
     reference = gradient.from_block if isinstance(batch, Block) else gradient.from_points
     expected, G = reference(L, by_definition(lift, X), batch, loss)
     assert value == pytest.approx(expected, rel=1e-4)

@@ -8,7 +8,7 @@ from nearfar.data.constraints import Labels
 from nearfar.data.from_labels import LabelDraws
 from nearfar.data.points import as_points
 from nearfar.data.sampling import BlockSampler
-from nearfar.objective.fast_gradient import Gradient, GradientKernel
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.objective.losses import Hinge
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Push
@@ -27,12 +27,14 @@ class SteppedCluster:
     server: Server
     workers: list[Worker]
     clocks: Clocks
+    gatherer: Gatherer
     kernel: GradientKernel
 
     def compute(self, worker: int) -> Push:
         """One step of a worker, queued at the server but not applied."""
         chosen = self.workers[worker]
-        push = chosen.compute(chosen.begin(), self.kernel, self.server, STEP_SIZE)
+        task = chosen.begin()
+        push = chosen.compute(task, self.gatherer.rows_of(task.batch), self.kernel, self.server, STEP_SIZE)
         assert self.server.receive(push, timeout=0)
         return push
 
@@ -57,7 +59,7 @@ def stepped_cluster(slack: float, n_workers: int = 2, rule: str = "sgd", slots: 
         )
         for number in range(n_workers)
     ]
-    return SteppedCluster(server, workers, clocks, GradientKernel(points, Hinge(margin=5.0), K))
+    return SteppedCluster(server, workers, clocks, Gatherer(points, K), GradientKernel(points, Hinge(margin=5.0), K))
 
 
 def push_of(values: np.ndarray, *, worker: int = 0, number: int = 0, version: int = 0) -> Push:

@@ -170,7 +170,7 @@ def test_a_failed_step_is_done_again_by_who_takes_the_shard_over() -> None:
 def test_an_objective_that_is_not_finite_stops_the_server_before_the_metric_changes() -> None:
     cluster = stepped_cluster(slack=math.inf)
     before = cluster.server.Lt.copy()
-    cluster.workers[0].remote_update(cluster.server, cluster.kernel.rows_of(cluster.workers[0].begin().batch))
+    cluster.workers[0].remote_update(cluster.server, cluster.gatherer.rows_of(cluster.workers[0].begin().batch))
     cluster.workers[0].local[:] = np.nan
     cluster.compute(0)
     with pytest.raises(Diverged, match="step_size"):

@@ -74,6 +74,11 @@ class Points(ABC):
 
     @property
     @abstractmethod
+    def mapped_bytes(self) -> int:
+        """Bytes of the files that rows are read from; 0 for points in memory."""
+
+    @property
+    @abstractmethod
     def stored_per_point(self) -> float:
         """Mean number of entries of a gathered row that cost work: d, or the non-zeros of a sparse row."""
 
@@ -119,6 +124,10 @@ class DensePoints(Points):
 
     def __len__(self) -> int:
         return len(self._stored)
+
+    @property
+    def mapped_bytes(self) -> int:
+        return _mapped_bytes(self._stored)
 
     @property
     def stored_per_point(self) -> float:
@@ -174,6 +183,10 @@ class SparsePoints(Points):
         return len(self._arrays[2]) - 1
 
     @property
+    def mapped_bytes(self) -> int:
+        return sum(_mapped_bytes(array) for array in self._arrays)
+
+    @property
     def stored_per_point(self) -> float:
         return len(self._arrays[0]) / max(1, len(self))
 
@@ -209,6 +222,10 @@ class ChosenPoints(Points):
     @property
     def is_sparse(self) -> bool:
         return self._base.is_sparse
+
+    @property
+    def mapped_bytes(self) -> int:
+        return self._base.mapped_bytes
 
     @property
     def stored_per_point(self) -> float:
@@ -258,6 +275,13 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
     """A plain view: a memory map stays mapped, and booleans become bytes, which arithmetic takes."""
     plain = np.asarray(array)
     return plain.view(np.uint8) if plain.dtype == np.bool_ else plain
+
+
+def _mapped_bytes(array: NDArray[Any]) -> int:
+    base: Any = array
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    return 0 if base is None else array.nbytes
 
 
 def _combined(inverse_scale: Floats, scale: NDArray[np.floating[Any]]) -> Floats:

@@ -1,6 +1,7 @@
 """One worker, no queues, no threads: the deterministic reference."""
 
 from nearfar.engine.engine import Job, Supervisor
+from nearfar.engine.steps import steps_of
 from nearfar.parameter_server.worker import Worker
 
 
@@ -11,8 +12,11 @@ class SerialEngine:
         clock = job.clocks.join(0)
         worker = Worker(0, job.sampler, job.shards, job.server.Lt, local_step=None, slots=1, clock=clock)
         kernel = job.kernel()
-        while job.budget.take(0, job.clocks, job.server.version):
-            push = worker.compute(worker.begin(), kernel, job.server, job.step_size(job.server.version))
-            job.server.receive(push)
-            if supervisor.attend(job.server.update()):
-                break
+        with steps_of(worker, job.points, job.rank) as steps:
+            while job.budget.take(0, job.clocks, job.server.version):
+                step = steps.next()
+                push = worker.compute(step.task, step.gathered, kernel, job.server, job.step_size(job.server.version))
+                steps.done(step)
+                job.server.receive(push)
+                if supervisor.attend(job.server.update()):
+                    break

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from nearfar.engine.engine import Job, Supervisor
+from nearfar.engine.steps import steps_of
 from nearfar.errors import WorkerFailed
 from nearfar.parameter_server.update_rule import LocalStep
 from nearfar.parameter_server.worker import Task, Worker
@@ -73,17 +74,19 @@ class _Run:
         """One computing thread."""
         job, kernel = self._job, self._job.kernel()
         try:
-            task = worker.begin()
-            while not self._stopping.is_set() and worker.is_well and self._may_compute(worker, task):
-                try:
-                    push = worker.compute(task, kernel, job.server, job.step_size(job.server.version))
-                except BaseException:
-                    job.budget.give_back()
-                    worker.abandon(task)
-                    raise
-                task = worker.begin()  # before the push wakes the update thread, which then wants the interpreter too
-                job.server.receive(push)
-            worker.abandon(task)
+            with steps_of(worker, job.points, job.rank) as steps:
+                step = steps.next()
+                while not self._stopping.is_set() and worker.is_well and self._may_compute(worker, step.task):
+                    try:
+                        push = worker.compute(
+                            step.task, step.gathered, kernel, job.server, job.step_size(job.server.version)
+                        )
+                    except BaseException:
+                        job.budget.give_back()
+                        raise
+                    steps.done(step)
+                    step = steps.next()  # before the push wakes the update thread, which then wants the interpreter too
+                    job.server.receive(push)
         except BaseException as error:  # whatever it is, the other workers must go on
             worker.is_well = False
             self._failures.put((worker, error))

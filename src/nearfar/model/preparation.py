@@ -28,7 +28,7 @@ from nearfar.data.sampling import (
 from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.model.metric import Metric
 from nearfar.model.run_sizes import check_memory, run_sizes
-from nearfar.objective.fast_gradient import Gradient, GradientKernel
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.objective.judging import Judge
 from nearfar.objective.lift import Lift, LiftedPoints, rbf_lift
 from nearfar.objective.losses import BlockLoss, ComparisonLoss, Hinge, Loss, PairLoss, make_loss
@@ -98,7 +98,7 @@ def prepare(
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
     first = sampler.batch(0, 0)
     lift, width = None, None
-    sizes = run_sizes(points, first, loss, rank, settings)
+    sizes = run_sizes(points, first, rank, settings)
     check_memory(sizes, settings)
     if settings.lift == "none":
         points = points if scale is None else points.scaled(scale)
@@ -262,7 +262,7 @@ def _step_size(
     if settings.update_rule == "adam":
         return share * typical_entry
     kernel, gradient = GradientKernel(points, loss, Lt.shape[1]), Gradient.empty()
-    kernel.gradient(Lt, batch, kernel.rows_of(batch), gradient)
+    kernel.gradient(Lt, batch, Gatherer(points, Lt.shape[1]).rows_of(batch), gradient)
     size = float(np.sqrt(np.mean(np.square(gradient.values), dtype=np.float64)))
     if settings.update_rule == "momentum":
         share /= 10  # a velocity adds up ten gradients

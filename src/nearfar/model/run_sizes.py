@@ -8,8 +8,7 @@ import numpy as np
 from nearfar.data.points import Points, SparseRows
 from nearfar.data.sampling import Batch, Block
 from nearfar.errors import InvalidSettings
-from nearfar.objective.fast_gradient import GradientKernel
-from nearfar.objective.losses import Loss
+from nearfar.objective.fast_gradient import Gatherer
 from nearfar.settings import TrainingSettings
 from nearfar.sizes import BatchSizes, Sizes, memory_bytes, memory_text
 
@@ -17,7 +16,7 @@ _IN_FLIGHT_BYTES = 256 << 20
 """Gradients of a worker that are under way take no more than this, if two of them do not."""
 
 
-def run_sizes(points: Points, first: Batch | Block, loss: Loss, rank: int, settings: TrainingSettings) -> Sizes:
+def run_sizes(points: Points, first: Batch | Block, rank: int, settings: TrainingSettings) -> Sizes:
     """What decides the cost of a run.
 
     Parameters
@@ -25,14 +24,13 @@ def run_sizes(points: Points, first: Batch | Block, loss: Loss, rank: int, setti
     points : Points
         Before any lift.
     first : Batch or Block
-    loss : Loss
     rank : int
     settings : TrainingSettings
     """
     sizes = Sizes(
         n_features=points.n_features,
         rank=rank,
-        batch=_batch_sizes(points, first, loss, rank, settings),
+        batch=_batch_sizes(points, first, rank, settings),
         workers=settings.workers,
         threads_per_worker=settings.threads_per_worker,
         has_copies=settings.chosen_engine != "serial",
@@ -54,12 +52,12 @@ def fitted(sizes: Sizes, settings: TrainingSettings) -> Sizes:
     return many if sum(many.memory.values()) <= _allowed(settings) else replace(sizes, slots=fewest)
 
 
-def _batch_sizes(points: Points, first: Batch | Block, loss: Loss, rank: int, settings: TrainingSettings) -> BatchSizes:
+def _batch_sizes(points: Points, first: Batch | Block, rank: int, settings: TrainingSettings) -> BatchSizes:
     pairs, is_block = first.n_pairs, isinstance(first, Block)
     if settings.lift != "none":
         dim = settings.lift_dim
         return BatchSizes(len(np.unique(first.indices)), dim, dim, pairs, is_sparse=False, is_block=is_block)
-    gathered = GradientKernel(points, loss, rank).rows_of(first)
+    gathered = Gatherer(points, rank).rows_of(first)
     rows, touched = gathered.rows, len(gathered.features)
     stored = len(rows.values) if isinstance(rows, SparseRows) else rows.size
     is_sparse = isinstance(rows, SparseRows)

@@ -23,7 +23,7 @@ from nearfar.objective.losses import (
     block_value_and_slopes,
     value_and_slopes,
 )
-from nearfar.objective.sparse_products import SparseProducts
+from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
 
 _WORTH_DROPPING = 0.9
 """If no more than this share of the rows has a slope, the others are dropped before the backward product."""
@@ -56,24 +56,22 @@ class Gradient:
         return self.values.nbytes + self.features.nbytes
 
 
-class GradientKernel:
-    """Objective and gradient of batches, for one computing thread.
+class Gatherer:
+    """Gathers the rows of batches, each into the memory of the one before; for one thread at a time.
 
     Parameters
     ----------
     points : Points
         What batches index.
-    loss : Loss
-        A pair, comparison or block loss.
     rank : int
-        Rows of L.
+        Rows of L, on which it depends whether points or differences are cheaper.
     """
 
-    def __init__(self, points: Points, loss: Loss, rank: int) -> None:
-        self._points, self._loss, self._rank = points, loss, rank
+    def __init__(self, points: Points, rank: int) -> None:
+        self._points, self._rank = points, rank
         self._scratch = Scratch()
-        self._all_features = np.arange(points.n_features, dtype=np.int32)
-        self._products = SparseProducts(points.n_features) if points.is_sparse else None
+        self._all_features = np.arange(0 if points.is_sparse else points.n_features, dtype=np.int32)
+        self._touched = TouchedFeatures(points.n_features if points.is_sparse else 0)
 
     def rows_of(self, batch: Batch | Block) -> "GatheredRows":
         """Gather what the gradient of a batch needs of the points, and say which features that touches."""
@@ -93,9 +91,32 @@ class GradientKernel:
             return self._with_features(rows, places.reshape(pairs.shape))
         return self._with_features(self._points.differences(pairs[:, 0], pairs[:, 1], self._scratch), None)
 
+    def _with_features(self, rows: Rows, places: NDArray[np.int64] | None) -> "GatheredRows":
+        features = self._touched.of(rows) if isinstance(rows, SparseRows) else self._all_features
+        return GatheredRows(rows, features, places)
+
+
+class GradientKernel:
+    """Objective and gradient of batches, for one computing thread.
+
+    Parameters
+    ----------
+    points : Points
+        What batches index.
+    loss : Loss
+        A pair, comparison or block loss.
+    rank : int
+        Rows of L.
+    """
+
+    def __init__(self, points: Points, loss: Loss, rank: int) -> None:
+        self._loss, self._rank = loss, rank
+        self._scratch = Scratch()
+        self._sparse = SparseProducts(points.n_features if points.is_sparse else 0)
+
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite shows in the objective, which the server checks
     def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
-        """The batch's objective; its gradient is written to ``out``. ``gathered`` is this kernel's last ``rows_of``."""
+        """The batch's objective; its gradient is written to ``out``."""
         Z = self._project(gathered, Lt)
         if isinstance(batch, Block):
             assert isinstance(self._loss, PairLoss | BlockLoss)
@@ -105,11 +126,6 @@ class GradientKernel:
             value, C = self._pair_coefficients(Z, batch, gathered)
         self._backward(gathered, C, out)
         return value
-
-    def _with_features(self, rows: Rows, places: NDArray[np.int64] | None) -> "GatheredRows":
-        if isinstance(rows, SparseRows):
-            return GatheredRows(rows, self._sparse.touched_by(rows), places)
-        return GatheredRows(rows, self._all_features, places)
 
     def _project(self, gathered: "GatheredRows", Lt: Floats) -> Floats:
         rows = gathered.rows
@@ -170,11 +186,6 @@ class GradientKernel:
             rows, C = np.take(rows, active, axis=0, out=kept, mode="clip"), C[active]
         np.matmul(rows.T, C, out=out.values)
 
-    @property
-    def _sparse(self) -> SparseProducts:
-        assert self._products is not None  # points are sparse, and so are their rows
-        return self._products
-
 
 @dataclass(frozen=True)
 class GatheredRows:
@@ -197,11 +208,11 @@ def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]
 def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]]) -> Floats:
     """Lx for these points, in blocks."""
     Z = np.empty((len(indices), Lt.shape[1]), np.float32)
-    products = SparseProducts(points.n_features) if points.is_sparse else None
+    n_sparse = points.n_features if points.is_sparse else 0
+    products, touched = SparseProducts(n_sparse), TouchedFeatures(n_sparse)
     for place, rows in points.blocks(indices):
         if isinstance(rows, SparseRows):
-            assert products is not None
-            products.project(rows, products.touched_by(rows), Lt, Z[place])
+            products.project(rows, touched.of(rows), Lt, Z[place])
         else:
             np.matmul(rows, Lt, out=Z[place])
     return Z

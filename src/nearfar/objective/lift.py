@@ -79,6 +79,8 @@ class Lift:
 class LiftedPoints(Points):
     """Other points, lifted as they are gathered."""
 
+    mapped_bytes = 0  # lifting is computing: it is not to be done ahead, beside the products
+
     is_sparse = False
 
     def __init__(self, base: Points, lift: Lift, inverse_scale: Floats | None = None) -> None:

@@ -16,6 +16,19 @@ from nearfar.objective import kernels, sparse_kernels
 Places = NDArray[np.int32]
 
 
+class TouchedFeatures:
+    """Finds the features that stand in some rows; its buffers are kept and used again."""
+
+    def __init__(self, n_features: int) -> None:
+        self._scratch = Scratch()
+        self._marks = np.zeros(n_features // 64 + 1, np.uint64)
+
+    def of(self, rows: SparseRows) -> Places:
+        """The features, rising; valid until it is asked again."""
+        touched: Places = self._scratch.array("touched", (min(len(rows.columns), rows.n_features),), np.int32)
+        return touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
+
+
 class SparseProducts:
     """Products for one computing thread; its buffers are kept and used again.
 
@@ -27,15 +40,7 @@ class SparseProducts:
 
     def __init__(self, n_features: int) -> None:
         self._scratch = Scratch()
-        self._marks = np.zeros(n_features // 64 + 1, np.uint64)
         self._place = np.empty(n_features, np.uint32)
-
-    def touched_by(self, rows: SparseRows) -> Places:
-        """The features that stand in the rows, rising. To be asked for before the products of the same rows."""
-        touched: Places = self._scratch.array("touched", (min(len(rows.columns), rows.n_features),), np.int32)
-        touched = touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
-        self._place[touched] = np.arange(len(touched), dtype=np.uint32)
-        return touched
 
     def project(self, rows: SparseRows, features: Places, Lt: Floats, out: Floats) -> None:
         """``out = V Lᵀ`` (rows, k), where the rows have entries in these features only."""

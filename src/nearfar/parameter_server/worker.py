@@ -94,9 +94,10 @@ class Worker:
             shard.clock += 1
         return Task(clock, shard.number, shard_clock, self._sampler.batch(shard.number, shard_clock))
 
-    def compute(self, task: Task, kernel: GradientKernel, server: Server, step_size: float) -> Push:
+    def compute(
+        self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Server, step_size: float
+    ) -> Push:
         """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
-        gathered = kernel.rows_of(task.batch)
         version = self.remote_update(server, gathered)
         gradient = self._free.get()
         objective = kernel.gradient(self.local, task.batch, gathered, gradient)
