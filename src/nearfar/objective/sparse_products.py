@@ -31,11 +31,9 @@ class SparseProducts:
         self._place = np.empty(n_features, np.uint32)
 
     def touched_by(self, rows: SparseRows) -> Places:
-        """The features that stand in the rows, rising. To be asked for before the products of the same rows."""
+        """The features that stand in the rows, rising; valid until it is asked again."""
         touched: Places = self._scratch.array("touched", (min(len(rows.columns), rows.n_features),), np.int32)
-        touched = touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
-        self._place[touched] = np.arange(len(touched), dtype=np.uint32)
-        return touched
+        return touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
 
     def project(self, rows: SparseRows, features: Places, Lt: Floats, out: Floats) -> None:
         """``out = V Lᵀ`` (rows, k), where the rows have entries in these features only."""
@@ -45,9 +43,7 @@ class SparseProducts:
             base = Lt if whole else self._take("base", Lt, features)
             np.matmul(self._dense(rows, features), base, out=out)
         elif form == "blocks":
-            cut = sparse_kernels.cut(
-                rows, _all(rows), self._place, len(features), self._scratch, transposed=False
-            )
+            cut = self._cut(rows, np.arange(len(rows), dtype=np.int32), features, transposed=False)
             sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, features, self._scratch), out, self._scratch)
         else:
             kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, out)
@@ -61,16 +57,23 @@ class SparseProducts:
                 V, C = self._take("kept rows", V, kept), C[kept]
             np.matmul(V.T, C, out=out)
         elif form == "blocks":
-            cut = sparse_kernels.cut(rows, kept, self._place, len(features), self._scratch, transposed=True)
+            cut = self._cut(rows, kept, features, transposed=True)
             sparse_kernels.multiply(cut, sparse_kernels.pack(C, kept, self._scratch), out, self._scratch)
         else:
             starts = self._scratch.array("by column starts", (len(features) + 1,), np.int64)
             in_rows = self._scratch.array("by column rows", rows.columns.shape, np.int32)
             values = self._scratch.array("by column values", rows.values.shape)
-            kernels.by_column(rows.starts, rows.columns, rows.values, kept, self._place, starts, in_rows, values)
+            kernels.by_column(
+                rows.starts, rows.columns, rows.values, kept, features, self._place, starts, in_rows, values
+            )
             kernels.weighted_sums(starts, in_rows, values, C, out)
 
+    def _cut(self, rows: SparseRows, kept: Places, features: Places, *, transposed: bool) -> sparse_kernels.CutMatrix:
+        kernels.number(features, self._place)
+        return sparse_kernels.cut(rows, kept, self._place, len(features), self._scratch, transposed=transposed)
+
     def _dense(self, rows: SparseRows, features: Places) -> Floats:
+        kernels.number(features, self._place)
         dense: Floats = self._scratch.array("dense", (len(rows), len(features)))
         kernels.made_dense(rows.starts, rows.columns, rows.values, self._place, dense)
         return dense
@@ -78,7 +81,3 @@ class SparseProducts:
     def _take(self, name: str, array: Floats, chosen: Places) -> Floats:
         out: Floats = self._scratch.array(name, (len(chosen), array.shape[1]))
         return np.take(array, chosen, axis=0, out=out, mode="clip")  # any other mode copies once more
-
-
-def _all(rows: SparseRows) -> Places:
-    return np.arange(len(rows), dtype=np.int32)
