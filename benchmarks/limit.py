@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks import sparse_limit
 from nearfar.data.constraints import Pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import PairSampler, SamplingPlan
@@ -40,6 +41,7 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
             "sgemm_gflops": round(flops / min(turns.products) / 1e9, 1),
             "ratio": round(statistics.median(ratios), 3),
         }
+    yield from sparse_limit.run(small=small)
 
 
 class _Turns:

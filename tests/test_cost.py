@@ -16,29 +16,49 @@ def test_flops_are_those_of_the_products():
 
 
 @settings(deadline=None, max_examples=100)
-@given(many, many, many, st.integers(1, 1000), st.booleans())
-def test_more_distinct_points_never_make_points_cheaper(n_pairs, n_distinct, stored, rank, sparse):
-    if cost.points_are_cheaper(n_pairs, n_distinct + 1, stored, rank, sparse=sparse):
-        assert cost.points_are_cheaper(n_pairs, n_distinct, stored, rank, sparse=sparse)
-    if cost.points_are_cheaper(n_pairs, n_distinct, stored, rank, sparse=False):
+@given(many, many, many, st.integers(1, 1000), many, st.booleans())
+def test_more_distinct_points_never_make_points_cheaper(n_pairs, n_distinct, stored, rank, n_features, sparse):
+    def cheaper(n_distinct, sparse):
+        return cost.points_are_cheaper(n_pairs, n_distinct, stored, rank, sparse=sparse, n_features=n_features)
+
+    if cheaper(n_distinct + 1, sparse):
+        assert cheaper(n_distinct, sparse)
+    if cheaper(n_distinct, False):
         assert n_distinct < n_pairs
-        assert cost.points_are_cheaper(n_pairs, n_distinct, stored, rank, sparse=True)
+        assert cheaper(n_distinct, True)
 
 
 @pytest.mark.parametrize(
-    ("n_pairs", "n_distinct", "sparse", "points"),
+    ("n_pairs", "n_distinct", "sparse", "n_features", "points"),
     [
-        (1000, 100, False, True),
-        (1000, 900, False, True),
-        (1000, 1000, False, False),
-        (1000, 2000, False, False),
-        (1000, 1500, True, True),
-        (1000, 2000, True, False),
-        (0, 0, False, False),
+        (1000, 100, False, 784, True),
+        (1000, 900, False, 784, True),
+        (1000, 1000, False, 784, False),
+        (1000, 2000, False, 784, False),
+        (1000, 1500, True, 20_000, True),
+        (1000, 1800, True, 20_000, False),  # in blocks, differences make more of each entry
+        (1000, 1800, True, 1_000_000, True),  # row by row they do not
+        (1000, 2000, True, 1_000_000, False),
+        (0, 0, False, 784, False),
     ],
 )
-def test_which_way_is_cheaper(n_pairs, n_distinct, sparse, points):
-    assert cost.points_are_cheaper(n_pairs, n_distinct, 784, 600, sparse=sparse) == points
+def test_which_way_is_cheaper(n_pairs, n_distinct, sparse, n_features, points):
+    found = cost.points_are_cheaper(n_pairs, n_distinct, 784, 600, sparse=sparse, n_features=n_features)
+    assert found == points
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "stored", "n_columns", "rank", "form"),
+    [
+        (1000, 2150, 21_504, 1000, "blocks"),
+        (1000, 2150, 21_504, 10, "rows"),  # too few numbers a column to fill a tile
+        (1000, 200, 75_000, 100, "rows"),  # columns are used too seldom
+        (1000, 400, 784, 600, "dense"),
+        (0, 0, 0, 1000, "rows"),
+    ],
+)
+def test_which_form_sparse_rows_take(n_rows, stored, n_columns, rank, form):
+    assert cost.sparse_form(n_rows, n_rows * stored, n_columns, rank) == form
 
 
 @settings(deadline=None, max_examples=100)

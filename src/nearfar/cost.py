@@ -12,11 +12,15 @@ _FEWEST_STEPS = (10, 25)
 """Steps between two reports, at the least: closer ones differ by noise. An epoch, if that is between the two."""
 _WORTH_ALL_CORES = 5e8
 """Flops of a step from which on its products gain by being split over all cores."""
-_DENSE_FROM = 0.4
-"""The share of non-zeros from which on rows are made dense."""
-_BLOCKS_FROM = 8
-"""Entries a column from which on rows are cut into blocks."""
+
+# Break-even points, measured with one thread on an AMD Zen 3 (AVX2): flops of different kernels differ in price.
+_DENSE_FROM = 0.45
+"""The share of non-zeros from which on rows are made dense: BLAS makes about twice the flops a second, all of them."""
+_BLOCKS_FROM = 25
+"""Entries a column from which on rows are cut into blocks; with fewer, cutting and packing cost what they save."""
 _BLOCKS_FROM_RANK = 16
+_DIFFERENCES_SAVE = 0.2
+"""What differences save in blocks against as many entries of points: half as many rows, each twice as full."""
 
 
 def step_flops(rows: float, stored: float, rank: int, pairs: float = 0) -> float:
@@ -29,20 +33,27 @@ def block_flops(points: int, stored: float, rank: int) -> float:
     return step_flops(points, stored, rank) + 4 * points * points * rank
 
 
-def points_are_cheaper(n_pairs: int, n_distinct: int, stored: float, rank: int, *, sparse: bool) -> bool:
+def points_are_cheaper(
+    n_pairs: int, n_distinct: int, stored: float, rank: int, *, sparse: bool, n_features: int
+) -> bool:
     """Whether to go through the distinct points of a batch rather than through its differences.
 
     A difference of sparse rows has the entries of both.
     """
-    through_differences = step_flops(n_pairs, 2 * stored if sparse else stored, rank)
-    return step_flops(n_distinct, stored, rank, n_pairs) < through_differences
+    through_points = step_flops(n_distinct, stored, rank, n_pairs)
+    if not sparse:
+        return through_points < step_flops(n_pairs, stored, rank)
+    through_differences = step_flops(n_pairs, 2 * stored, rank)
+    if sparse_form(n_pairs, 2 * stored * n_pairs, n_features, rank) == "blocks":
+        through_differences *= 1 - _DIFFERENCES_SAVE
+    return through_points < through_differences
 
 
-def sparse_form(n_rows: int, n_entries: int, n_columns: int, rank: int) -> Literal["dense", "blocks", "rows"]:
+def sparse_form(n_rows: int, n_entries: float, n_columns: int, rank: int) -> Literal["dense", "blocks", "rows"]:
     """How to multiply sparse rows that have entries in ``n_columns`` columns: see objective/sparse_products.py."""
     if n_entries > _DENSE_FROM * n_rows * n_columns:
         return "dense"
-    if n_entries >= _BLOCKS_FROM * n_columns and rank >= _BLOCKS_FROM_RANK:
+    if n_entries > _BLOCKS_FROM * n_columns and rank >= _BLOCKS_FROM_RANK:
         return "blocks"
     return "rows"
 

@@ -84,12 +84,14 @@ class Gatherer:
         found = self._scratch.array("distinct", (len(flat),), np.int64)
         places = self._scratch.array("places", (len(flat),), np.int64)
         n_distinct = kernels.distinct(flat, table, found, places)
+        points = self._points
         if cost.points_are_cheaper(
-            len(pairs), n_distinct, self._points.stored_per_point, self._rank, sparse=self._points.is_sparse
-        ):
-            rows = self._points.rows(found[:n_distinct], self._scratch)
+            len(pairs), n_distinct, points.stored_per_point, self._rank, sparse=points.is_sparse,
+            n_features=points.n_features,
+        ):  # fmt: skip
+            rows = points.rows(found[:n_distinct], self._scratch)
             return self._with_features(rows, places.reshape(pairs.shape))
-        return self._with_features(self._points.differences(pairs[:, 0], pairs[:, 1], self._scratch), None)
+        return self._with_features(points.differences(pairs[:, 0], pairs[:, 1], self._scratch), None)
 
     def _with_features(self, rows: Rows, places: NDArray[np.int64] | None) -> "GatheredRows":
         features = self._touched.of(rows) if isinstance(rows, SparseRows) else self._all_features

@@ -59,22 +59,33 @@ def touched_columns(columns: Array, marks: Array, out: Array) -> int:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def number(touched: Array, place: Array) -> None:
+    """Give each touched column its place among them; ``place`` has a number a column, and the others keep theirs."""
+    for t in range(len(touched)):
+        place[touched[t]] = t
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def by_column(
-    starts: Array, columns: Array, values: Array, kept: Array, place: Array,
+    starts: Array, columns: Array, values: Array, kept: Array, touched: Array, place: Array,
     out_starts: Array, out_rows: Array, out_values: Array,
 ) -> None:  # fmt: skip
-    """The kept sparse rows, column by column: for each column by its place, the rows and values that stand in it."""
+    """The kept sparse rows, column by column: for each touched column, the rows and values that stand in it.
+
+    ``place`` has one number a column; those of touched columns are overwritten.
+    """
+    number(touched, place)
     out_starts[:] = 0
     for i in kept:
         for j in range(starts[i], starts[i + 1]):
-            out_starts[place[columns[j]]] += 1
-    for t in range(1, len(out_starts)):
-        out_starts[t] += out_starts[t - 1]
-    for r in range(len(kept) - 1, -1, -1):  # from the end, so that each start ends where it belongs
-        i = kept[r]
-        for j in range(starts[i + 1] - 1, starts[i] - 1, -1):
-            out_starts[place[columns[j]]] -= 1
-            position = out_starts[place[columns[j]]]
+            out_starts[place[columns[j]] + 1] += 1
+    for t in range(len(touched)):
+        out_starts[t + 1] += out_starts[t]
+        place[touched[t]] = out_starts[t]
+    for i in kept:
+        for j in range(starts[i], starts[i + 1]):
+            position = place[columns[j]]
+            place[columns[j]] = position + 1
             out_rows[position] = i
             out_values[position] = values[j]
 

@@ -16,7 +16,6 @@ packed into 64 bits, the value's above the place of its source within the block,
 The loops release the GIL and add in a fixed order: the same input gives the same bits.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,7 @@ from nearfar.data.points import Floats, SparseRows
 from nearfar.data.scratch import Scratch
 
 Array = NDArray[Any]
+emitting: Any = cgutils  # which has no types
 
 TILE = 64
 """Numbers of k at a time: eight registers of eight, half of what AVX2 has."""
@@ -63,20 +63,21 @@ class CutMatrix:
 
 
 def cut(
-    rows: SparseRows, kept: NDArray[np.int32], place: NDArray[np.int32], n_columns: int, scratch: Scratch,
+    rows: SparseRows, kept: NDArray[np.int32], place: NDArray[np.uint32], n_columns: int, scratch: Scratch,
     *, transposed: bool,
 ) -> CutMatrix:  # fmt: skip
-    """The kept rows, cut; or their transpose. ``place`` gives each column of ``rows`` its number below ``n_columns``."""
+    """The kept rows, or their transpose, cut. ``place`` gives each of their columns its number, below ``n_columns``."""
     shape = (n_columns, len(kept)) if transposed else (len(kept), n_columns)
+    n_targets = max(1, shape[0])
     block = _block_size(len(rows.columns), shape)
-    n_blocks, n_spans = max(1, -(-shape[1] // block)), max(1, -(-shape[0] // SPAN))
+    n_blocks, n_spans = max(1, -(-shape[1] // block)), -(-n_targets // SPAN)
     name = "transposed" if transposed else "cut"
     most = min(len(rows.columns), shape[0] * n_blocks)
     entries = scratch.array(f"{name} entries", rows.columns.shape, np.uint64)
     targets = scratch.array(f"{name} targets", (most,), np.int32)
     first_entries = scratch.array(f"{name} first entries", (most + 1,), np.int64)
     first_visits = scratch.array(f"{name} first visits", (n_spans * n_blocks + 1,), np.int64)
-    places = scratch.array("places", (n_blocks, shape[0]) if transposed else (shape[0], n_blocks), np.uint32)
+    places = scratch.array("places", (n_blocks, n_targets) if transposed else (n_targets, n_blocks), np.uint32)
     _cut(
         rows.starts, rows.columns, rows.values.view(np.uint32), kept, place, transposed, block.bit_length() - 1, places,
         first_visits, targets, first_entries, entries,
@@ -138,11 +139,16 @@ def _cut(
     _arrange(places.T if transposed else places, first_visits, targets, first_entries)
     for i in range(len(kept)):
         line, row = places[i >> row_shift], np.uint64(i & row_mask)
+        visit, position = np.uint32(0), line[0]
         for j in range(starts[kept[i]], starts[kept[i] + 1]):
             column = place[columns[j]]
-            visit = column >> np.uint32(column_shift)
-            entries[line[visit]] = np.uint64(values[j]) << np.uint64(32) | np.uint64(column & column_mask) | row
-            line[visit] += 1
+            if column >> np.uint32(column_shift) != visit:  # neighbours often fall into one visit
+                line[visit] = position
+                visit = column >> np.uint32(column_shift)
+                position = line[visit]
+            entries[position] = np.uint64(values[j]) << np.uint64(32) | np.uint64(column & column_mask) | row
+            position += np.uint32(1)
+        line[visit] = position
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -171,13 +177,13 @@ def _arrange(places: Array, first_visits: Array, targets: Array, first_entries: 
                 if count > 0:
                     ends[count] -= 1
                     targets[ends[count]] = target - first
-            for visit in range(visit, end):
+            while visit < end:
                 target = first + targets[visit]
                 first_entries[visit] = position
                 count = places[target, b]
                 places[target, b] = position
                 position += count
-            visit = end
+                visit += 1
     first_visits[group:] = visit
     first_entries[visit] = position
 
@@ -197,7 +203,7 @@ def _pack(base: Array, chosen: Array, packed: Array) -> None:
                 target[u] = 0
 
 
-def _adder(width: int) -> Callable[[int, int, int, int], None]:
+def _adder(width: int) -> Any:
     """A compiled ``sums[:width] += Σ value · base[source]`` over packed entries, with the sums in registers.
 
     All arguments but the count are addresses. It is written out in vectors because the compiler, left to itself, keeps
@@ -220,8 +226,8 @@ def _adder(width: int) -> Callable[[int, int, int, int], None]:
                 return builder.bitcast(address, vector.as_pointer())
 
             lanes = range(0, width, _LANES)
-            registers = [cgutils.alloca_once_value(builder, builder.load(part(sums, lane), align=4)) for lane in lanes]
-            with cgutils.for_range(builder, count, intp=wide) as loop:
+            registers = [emitting.alloca_once_value(builder, builder.load(part(sums, lane), align=4)) for lane in lanes]
+            with emitting.for_range(builder, count, intp=wide) as loop:
                 entry = builder.load(builder.gep(entries, [loop.index]))
                 source = builder.and_(entry, ir.Constant(wide, 0xFFFFFFFF))
                 row = builder.gep(base, [builder.mul(source, ir.Constant(wide, width))])
@@ -237,7 +243,7 @@ def _adder(width: int) -> Callable[[int, int, int, int], None]:
 
         return types.void(types.intp, types.intp, types.intp, types.intp), emit
 
-    return add  # type: ignore[no-any-return]
+    return add
 
 
 _add_16, _add_32, _add_48, _add_64 = _adder(16), _adder(32), _adder(48), _adder(64)
@@ -245,8 +251,8 @@ _add_16, _add_32, _add_48, _add_64 = _adder(16), _adder(32), _adder(48), _adder(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _multiply(
-    first_visits: Array, targets: Array, first_entries: Array, entries: Array, packed: Array, n_sources: int, block: int,
-    sums: Array, out: Array,
+    first_visits: Array, targets: Array, first_entries: Array, entries: Array, packed: Array, n_sources: int,
+    block: int, sums: Array, out: Array,
 ) -> None:  # fmt: skip
     n_targets, k = out.shape
     n_blocks = max(1, (n_sources + block - 1) // block)

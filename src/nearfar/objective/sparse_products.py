@@ -50,7 +50,7 @@ class SparseProducts:
             base = Lt if whole else self._take("base", Lt, features)
             np.matmul(self._dense(rows, features), base, out=out)
         elif form == "blocks":
-            cut = sparse_kernels.cut(rows, _all(rows), self._place, len(features), self._scratch, transposed=False)
+            cut = self._cut(rows, np.arange(len(rows), dtype=np.int32), features, transposed=False)
             sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, features, self._scratch), out, self._scratch)
         else:
             kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, out)
@@ -64,16 +64,23 @@ class SparseProducts:
                 V, C = self._take("kept rows", V, kept), C[kept]
             np.matmul(V.T, C, out=out)
         elif form == "blocks":
-            cut = sparse_kernels.cut(rows, kept, self._place, len(features), self._scratch, transposed=True)
+            cut = self._cut(rows, kept, features, transposed=True)
             sparse_kernels.multiply(cut, sparse_kernels.pack(C, kept, self._scratch), out, self._scratch)
         else:
             starts = self._scratch.array("by column starts", (len(features) + 1,), np.int64)
             in_rows = self._scratch.array("by column rows", rows.columns.shape, np.int32)
             values = self._scratch.array("by column values", rows.values.shape)
-            kernels.by_column(rows.starts, rows.columns, rows.values, kept, self._place, starts, in_rows, values)
+            kernels.by_column(
+                rows.starts, rows.columns, rows.values, kept, features, self._place, starts, in_rows, values
+            )
             kernels.weighted_sums(starts, in_rows, values, C, out)
 
+    def _cut(self, rows: SparseRows, kept: Places, features: Places, *, transposed: bool) -> sparse_kernels.CutMatrix:
+        kernels.number(features, self._place)
+        return sparse_kernels.cut(rows, kept, self._place, len(features), self._scratch, transposed=transposed)
+
     def _dense(self, rows: SparseRows, features: Places) -> Floats:
+        kernels.number(features, self._place)
         dense: Floats = self._scratch.array("dense", (len(rows), len(features)))
         kernels.made_dense(rows.starts, rows.columns, rows.values, self._place, dense)
         return dense
@@ -81,7 +88,3 @@ class SparseProducts:
     def _take(self, name: str, array: Floats, chosen: Places) -> Floats:
         out: Floats = self._scratch.array(name, (len(chosen), array.shape[1]))
         return np.take(array, chosen, axis=0, out=out, mode="clip")  # any other mode copies once more
-
-
-def _all(rows: SparseRows) -> Places:
-    return np.arange(len(rows), dtype=np.int32)

@@ -1,0 +1,147 @@
+"""How near the products of sparse rows come to the machine's limit, and how they compare with SciPy and PyTorch.
+
+The limit is the rate of the same kernel on a problem that stays in the second cache, with nothing to prepare. A flop
+counts if it is useful: 2 · non-zeros · k a product.
+"""
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from nearfar.data.points import SparseRows, as_points
+from nearfar.data.sampling import Batch
+from nearfar.data.scratch import Scratch
+from nearfar.objective import sparse_kernels
+from nearfar.objective.fast_gradient import Gradient, GradientKernel
+from nearfar.objective.losses import Hinge
+from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
+
+SHAPES = {
+    "sparse, d=21504, k=1000": (20_000, 21_504, 1075, 1000, 1000),
+    "sparse, d=1000000, k=100": (50_000, 1_000_000, 100, 100, 1000),
+}
+SMALL = {"sparse, small": (300, 400, 40, 50, 200)}
+ROUNDS = 5
+
+
+def run(*, small: bool) -> Iterator[dict[str, Any]]:
+    """Useful flops a second, all with one thread and in turns.
+
+    ``gradient``: all of a worker's gradient, from the gather on. ``products``: its two products and their preparation.
+    """
+    for name, (n, d, stored, k, b) in (SMALL if small else SHAPES).items():
+        with threadpool_limits(1):
+            yield {"shape": name, **_compared(_random_points(n, d, stored), k, b, rounds=2 if small else ROUNDS)}
+
+
+def _compared(X: sp.csr_matrix, k: int, b: int, rounds: int) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    pairs = rng.integers(X.shape[0], size=(b, 2))
+    batch = Batch(pairs[: b // 2], pairs[b // 2 :])
+    kernel, out = GradientKernel(as_points(X), Hinge(margin=1e9), k), Gradient.empty()
+    Lt = rng.standard_normal((X.shape[1], k), dtype=np.float32)
+    rows = kernel.rows_of(batch).rows
+    assert isinstance(rows, SparseRows)
+    rows = SparseRows(rows.values.copy(), rows.columns.copy(), rows.starts.copy(), rows.n_features)
+
+    def gradient() -> None:
+        kernel.gradient(Lt, batch, kernel.rows_of(batch), out)
+
+    flops = 2 * len(rows.columns) * k
+    cached, cached_flops = _in_second_cache(len(rows.columns) / len(rows) / X.shape[1])
+    work = {
+        "gradient": (gradient, 2 * flops),
+        "products": (_products(rows, Lt), 2 * flops),
+        "scipy": (lambda: rows.to_scipy() @ Lt, flops),
+        "second_cache": (cached, cached_flops),
+    }
+    torch_product = _torch_product(rows, Lt)
+    if torch_product:
+        work["torch"] = (torch_product, flops)
+    rates = _rates(work, rounds)
+    return {
+        **{f"{name}_gflops": round(max(found) / 1e9, 2) for name, found in rates.items()},
+        "pairs_per_second": round(b * max(rates["gradient"]) / (2 * flops)),
+        "times_scipy": _ratio(rates["products"], rates["scipy"]),
+        **({"times_torch": _ratio(rates["products"], rates["torch"])} if torch_product else {}),
+        "ratio": _ratio(rates["products"], rates["second_cache"]),
+    }
+
+
+def _rates(work: dict[str, tuple[Callable[[], Any], float]], rounds: int) -> dict[str, list[float]]:
+    """Flops of each, in turns, for a second of this thread's own time; the first turn warms up."""
+    rates: dict[str, list[float]] = {name: [] for name in work}
+    for turn in range(rounds + 1):
+        for name, (compute, flops) in work.items():
+            began = time.thread_time()
+            compute()
+            if turn:
+                rates[name].append(flops / (time.thread_time() - began))
+    return rates
+
+
+def _ratio(ours: list[float], other: list[float]) -> float:
+    return round(statistics.median(a / b for a, b in zip(ours, other, strict=True)), 3)
+
+
+def _products(rows: SparseRows, Lt: np.ndarray) -> Callable[[], None]:
+    products, kept = SparseProducts(rows.n_features), np.arange(len(rows), dtype=np.int32)
+    features = TouchedFeatures(rows.n_features).of(rows)
+    Z, G = (np.empty((size, Lt.shape[1]), np.float32) for size in (len(rows), len(features)))
+
+    def both() -> None:
+        products.project(rows, features, Lt, Z)
+        products.gradient(rows, features, kept, Z, G)
+
+    return both
+
+
+def _in_second_cache(density: float) -> tuple[Callable[[], None], float]:
+    """The kernel alone on 256 rows and 256 columns of one tile: packed columns and sums are 64 KB each."""
+    n, k, scratch = 256, sparse_kernels.TILE, Scratch()
+    rows = as_points(_random_points(n, n, max(4, round(density * n)))).rows(np.arange(n))
+    assert isinstance(rows, SparseRows)
+    places = np.arange(n, dtype=np.int32)
+    cut = sparse_kernels.cut(rows, places, places.astype(np.uint32), n, scratch, transposed=False)
+    packed = sparse_kernels.pack(np.random.default_rng(2).random((n, k), dtype=np.float32), places, scratch)
+    out, repeats = np.empty((n, k), np.float32), 200
+
+    def multiply() -> None:
+        for _ in range(repeats):
+            sparse_kernels.multiply(cut, packed, out, scratch)
+
+    return multiply, repeats * 2.0 * len(rows.columns) * k
+
+
+def _torch_product(rows: SparseRows, Lt: np.ndarray) -> Callable[[], Any] | None:
+    try:
+        import torch  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that its sparse tensors are in beta
+        matrix = torch.sparse_csr_tensor(
+            *(torch.from_numpy(part) for part in (rows.starts, rows.columns.astype(np.int64), rows.values)),
+            size=(len(rows), rows.n_features),
+        )
+    dense = torch.from_numpy(Lt)
+    return lambda: matrix @ dense
+
+
+def _random_points(n: int, d: int, stored: int) -> sp.csr_matrix:
+    """Points of ``stored`` non-zeros; where they are few among many features, some features are far more frequent."""
+    rng = np.random.default_rng(0)
+    places = rng.random((n, stored))
+    columns = (places * d if stored > d / 1000 else d**places).astype(np.int32) % d
+    matrix = sp.csr_matrix(
+        (rng.random(columns.size, dtype=np.float32), columns.ravel(), np.arange(n + 1) * stored), (n, d)
+    )
+    matrix.sum_duplicates()
+    return matrix
