@@ -13,7 +13,7 @@ from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
 from nearfar.objective import kernels, sparse_kernels
-from nearfar.objective.fast_gradient import Gradient, GradientKernel, project
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, project
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
 
@@ -123,7 +123,7 @@ def test_pairs_beyond_the_margin_have_no_part_in_the_gradient(form, monkeypatch)
     out, some = Gradient.empty(), Gradient.empty()
     for batch, target in ((far, out), (far[within], some)):
         kernel, batch_of = GradientKernel(as_points(X), loss, 20), Batch(np.empty((0, 2), int), batch)
-        kernel.gradient(Lt, batch_of, kernel.rows_of(batch_of), target)
+        kernel.gradient(Lt, batch_of, Gatherer(as_points(X), 20).rows_of(batch_of), target)
     expected = np.zeros((200, 20))
     expected[some.features] = some.values * within.mean()
     assert np.abs(expected).max() > 0
