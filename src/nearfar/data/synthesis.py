@@ -9,8 +9,9 @@ and one that is drawn anew, as codes of locality-constrained linear coding would
 The codes of the four quarters and of the whole picture are the maxima over their cells: 21 regions × 1,024 codewords.
 Nearly all parts are seen with the same probability q whatever the class. A few in each cell are *telling*: every class
 owns some of all telling parts, and of its pictures a share r shows each of them; other classes never do. Since classes
-own as many as makes a telling part as frequent as any other, q = r · owned / telling, its variance is that of any
-other, too: neither distance nor whitening can know the few directions that matter from the many that do not.
+own as many as makes a telling part as frequent as any other, q = r · owned / telling, nothing but the labels sets it
+apart: neither distance nor whitening can know the few directions that matter from the many that do not. (Telling parts
+are a little stronger on average, else whitening, which takes all as equally strong, would gain by that alone.)
 
 **Documents** (``text-1m``). Words of a language have Zipf frequencies. A document has one topic, its class, and some
 themes, of which there are many and which say nothing about the class. Topics and themes are vocabularies of the same
@@ -51,7 +52,7 @@ _PARTS, _TELLING = 75, 4
 """Parts of a cell, and how many of them are telling."""
 _OWNED, _SHOWN = 7, 0.6
 """Telling parts that a class owns, and the share of its pictures that show each."""
-_WEAKEST = 0.3
+_WEAKEST, _WEAKEST_TELLING = 0.3, 0.5
 """Strengths of parts are even on a logarithmic scale from here to 1."""
 
 _THEMES = 2000
@@ -87,12 +88,13 @@ class Images:
         n_parts, n_telling = cells * _PARTS, cells * _TELLING
         self._codewords = np.argsort(rng.random((n_parts, words)), axis=1)[:, : codes - 1].astype(np.int64)
         weights = np.sort(rng.dirichlet(np.full(codes, 2.0), n_parts), axis=1)[:, ::-1]
-        strength = _WEAKEST ** rng.random((n_parts, 1))
+        is_telling = np.arange(n_parts)[:, None] % _PARTS < _TELLING
+        strength = np.where(is_telling, _WEAKEST_TELLING, _WEAKEST) ** rng.random((n_parts, 1))
         self._weights = strength * weights / weights[:, :1]
         owned = np.argsort(rng.random((self.n_classes, n_telling)), axis=1) < _OWNED
-        self._likelihood = np.full((self.n_classes, cells, _PARTS), _SHOWN * _OWNED / n_telling, np.float32)
-        self._likelihood[:, :, :_TELLING] = _SHOWN * owned.reshape(self.n_classes, cells, _TELLING)
-        self._likelihood = self._likelihood.reshape(self.n_classes, n_parts)
+        likelihood = np.full((self.n_classes, cells, _PARTS), _SHOWN * _OWNED / n_telling, np.float32)
+        likelihood[:, :, :_TELLING] = _SHOWN * owned.reshape(self.n_classes, cells, _TELLING)
+        self._likelihood = likelihood.reshape(self.n_classes, n_parts)
 
     def rows(self, stream: int, first: int, count: int) -> Rows:
         rows = _Room(count, self.n_features)
@@ -203,7 +205,8 @@ def synthesize(
             raise InvalidFile(f"{path} exists already; choose another name or remove it")
     source = _source(name, seed, features)
     described = f"nearfar synthesize {name} --seed {seed}"
-    with _Writer(test_out, source.n_features, described) as test, _Writer(out, source.n_features, described) as training:
+    width = source.n_features
+    with _Writer(test_out, width, described) as test, _Writer(out, width, described) as training:
         for writer, stream, count in ((test, _TEST, n_test), (training, _TRAINING, n_points)):
             for rows, labels in _blocks(source, stream, count):
                 writer.append(rows, labels=labels)
@@ -250,6 +253,7 @@ class _Writer:
 
     def __enter__(self) -> "_Writer":
         self._path = self._folder.enter_context(atomic_folder(self._out))
+        self._folder.push(self._files)
         self._arrays = {
             name: NpyAppender(self._files.enter_context(atomic_file(self._path / f"{name}.npy")), dtype)
             for name, dtype in self._types.items()
@@ -265,11 +269,8 @@ class _Writer:
         self._arrays["labels"].append(labels)
         self._end += rows.nnz
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
-            self._files.__exit__(kind, error, at)
             self._folder.__exit__(kind, error, at)
             return
         with self._folder:

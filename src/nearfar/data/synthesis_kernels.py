@@ -1,4 +1,4 @@
-"""Compiled loops that make synthetic points: image codes and bags of words; :mod:`~nearfar.data.synthesis` explains them.
+"""Compiled loops that make synthetic points, codes of images and bags of words; ``synthesis.py`` explains the models.
 
 A point is a pure function of (seed, stream, number): its random numbers are hashes of its own key. So a set is the
 beginning of any larger one, and blocks may be made in any order, by any thread. All functions release the GIL.
@@ -48,7 +48,8 @@ def image_rows(
     pooled = np.zeros((REGIONS, CODEWORDS), np.uint8)
     eights = pooled.reshape(-1).view(np.uint64)  # most codes are zero: eight are passed over at once
     flat = pooled.reshape(-1)
-    starts[0] = stored = 0
+    stored = 0
+    starts[0] = 0
     for i in range(len(labels)):
         labels[i] = label = label_of(first + i, n_classes, seed, stream)
         key = stream_key(seed, stream, first + i)
@@ -89,7 +90,8 @@ def document_rows(
     n_themes = len(shares) - 1
     themes = np.empty(n_themes + 1, np.int64)
     language = stream_key(seed, stream_of_words(), 0)
-    starts[0] = stored = 0
+    stored: Any = 0
+    starts[0] = 0
     for i in range(len(labels)):
         key = stream_key(seed, stream, first + i)
         labels[i] = themes[0] = label_of(first + i, n_classes, seed, stream)
