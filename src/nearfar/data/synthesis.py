@@ -14,8 +14,8 @@ apart: neither distance nor whitening can know the few directions that matter fr
 are a little stronger on average, else whitening, which takes all as equally strong, would gain by that alone.)
 
 **Documents** (``text-1m``). Words of a language have Zipf frequencies. A document has one topic, its class, and some
-themes, of which there are many and which say nothing about the class. Topics and themes are vocabularies of the same
-kind. Each word of a document comes from the topic, from one of the themes, or from the whole language.
+themes, which say nothing about the class. Topics and themes are vocabularies of the same kind, one as frequent as
+another. Each word of a document comes from the topic, from one of the themes, or from the whole language.
 """
 
 import os
@@ -55,7 +55,7 @@ _OWNED, _SHOWN = 7, 0.6
 _WEAKEST, _WEAKEST_TELLING = 0.3, 0.5
 """Strengths of parts are even on a logarithmic scale from here to 1."""
 
-_THEMES = 2000
+_THEMES = 300
 _VOCABULARY = 200
 """Words of a topic or theme, with Zipf frequencies of their own."""
 _SHARES = (0.15, 0.15, 0.15, 0.15)
