@@ -101,6 +101,24 @@ def test_sampled_constraints_agree_with_the_labels(data: Path) -> None:
     assert (anchor != far).all()
 
 
+def test_synthetic_data_trains_and_is_judged(tmp_path: Path) -> None:
+    made = nearfar("synthesize", "text-1m", "--points", "2000", "--features", "20000", "--out", tmp_path / "d")
+    assert made.splitlines() == [
+        f"{tmp_path / 'd'}: 2000 points of 20000 features, sparse",
+        f"{tmp_path / 'd-test'}: 200 points of 20000 features, sparse",
+    ]
+    nearfar("train", tmp_path / "d", "--out", tmp_path / "run", *QUICK, "--steps", "5")
+    nearfar("evaluate", tmp_path / "run", tmp_path / "d-test", "--pairs", "100", "--json")
+    for wrong in (("--seed", "-1"), ("--points", "3"), ("--out", tmp_path / "d"), ("--features", "9")):
+        code, _, err = ended("synthesize", "text-1m", "--out", tmp_path / "new", *wrong)
+        assert code == 2, wrong
+        assert err.splitlines()[-1].startswith("error: ")
+    code, _, err = ended("synthesize", "mnist", "--out", tmp_path / "new")
+    assert code == 2
+    assert "imnet-63k" in err
+    assert {path.name for path in tmp_path.iterdir()} == {"d", "d-test", "run"}
+
+
 def test_sampling_again_replaces_what_was_stored(data: Path, tmp_path: Path) -> None:
     nearfar("ingest", data / "train.npz", "--out", tmp_path / "d")
     assert "10 similar, 20 dissimilar pairs" in nearfar(

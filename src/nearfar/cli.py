@@ -16,6 +16,8 @@ from nearfar.data.constraints import Constraints, Labels
 from nearfar.data.dataset import Dataset, store_constraints
 from nearfar.data.from_labels import LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.ingest import ingest as ingest_sources
+from nearfar.data.synthesis import ShapeName
+from nearfar.data.synthesis import synthesize as synthesize_dataset
 from nearfar.demo import run_demo
 from nearfar.display import TrainingDisplay, print_plan, print_table
 from nearfar.errors import InvalidConstraints, InvalidInput, InvalidRun, InvalidSettings, NearfarError
@@ -106,6 +108,21 @@ def ingest(
     _note(remarks)
     kind = "sparse" if dataset.points.is_sparse else "dense"
     print(f"{out}: {len(dataset.points)} points of {dataset.points.n_features} features, {kind}")
+
+
+@app.command()
+def synthesize(
+    shape: Annotated[ShapeName, typer.Argument(metavar="SHAPE", help="imnet-63k, imnet-1m or text-1m.")],
+    out: Annotated[Path, typer.Option(help="The dataset folder to make; the points to test on go to OUT-test.")],
+    points: Annotated[int | None, typer.Option(help="Points to train on; by default as many as in the name.")] = None,
+    test_points: Annotated[int | None, typer.Option(help="Points to test on; by default up to a tenth.")] = None,
+    features: Annotated[int | None, typer.Option(help="Different words in text-1m; by default 1000000.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides everything.")] = 0,
+) -> None:
+    """Make data with the shape of the paper's. A metric learns its classes; Euclid and PCA do not see them."""
+    made = synthesize_dataset(shape, out, points=points, test_points=test_points, features=features, seed=seed)
+    for dataset in made:
+        print(f"{dataset.folder}: {len(dataset.points)} points of {dataset.points.n_features} features, sparse")
 
 
 @app.command()
