@@ -317,15 +317,15 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     # constraints
     "index out of range": (
         ingesting_with("--pairs", "p.csv", f"0,1,1\n2,{N},-1\n"),
-        (f"index {N}", f"{N} points", f"from 0 to {N - 1}"),
+        ("p.csv:2: ", f"index {N}", f"{N} points", f"from 0 to {N - 1}"),
     ),
     "negative index": (
         ingesting_with("--pairs", "p.csv", "0,1,1\n2,-1,-1\n"),
-        ("index -1", f"{N} points", "from 0"),
+        ("p.csv:2: ", "index -1", f"{N} points", "from 0"),
     ),
     "index out of range in triplets": (
         ingesting_with("--triplets", "t.csv", f"0,1,2\n2,4,{N + 5}\n"),
-        ("triplets have index 65", "60 points"),
+        ("t.csv:2: index 65", "60 points"),
     ),
     "empty pairs": (ingesting_with("--pairs", "p.csv", ""), ("p.csv holds no rows", "one constraint a line")),
     "empty pairs in npy": (

@@ -244,7 +244,7 @@ def as_points(X: Any) -> Points:
         return X
     if sp.issparse(X):
         matrix = sp.csr_matrix(X)
-        _check_shape(matrix.shape, matrix.dtype)
+        check_shape(matrix.shape, matrix.dtype)
         if not _compiles(matrix.dtype):
             matrix = matrix.astype(np.float32)
         if not matrix.has_canonical_format:
@@ -255,7 +255,7 @@ def as_points(X: Any) -> Points:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:
         raise InvalidPoints("points are rows of unequal length; expected as many features in each") from error
-    _check_shape(array.shape, array.dtype)
+    check_shape(array.shape, array.dtype)
     return DensePoints(_plain(array))
 
 
@@ -280,7 +280,8 @@ def _combined(inverse_scale: Floats, scale: NDArray[np.floating[Any]]) -> Floats
     return inverse * inverse_scale if len(inverse_scale) else inverse
 
 
-def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise unless an array of this shape and type can be points."""
     if len(shape) != 2:
         raise InvalidPoints(
             f"points have shape {shape}; expected two dimensions: one row a point, one column a feature"
