@@ -15,7 +15,7 @@ Whole = int | np.integer[Any]
 
 NEWLINE, RETURN, TAB, BLANK, COMMENT = 10, 13, 9, 32, 35
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 256 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _POWERS_OF_TEN = 10.0 ** np.arange(23)
