@@ -181,7 +181,7 @@ class NpyAppender:
         size = math.prod(self.shape)
         step = max(1, _SLICE_BYTES // max(old.itemsize, new.itemsize))
         starts = range(0, size, step)
-        # Larger elements are written from the end, smaller ones from the beginning: never over what is still to be read.
+        # Larger elements are written from the end, smaller ones from the start: never over what is still to be read.
         for start in reversed(starts) if new.itemsize > old.itemsize else starts:
             self._file.seek(self._HEADER_BYTES + start * old.itemsize)
             block = np.frombuffer(self._file.read(min(step, size - start) * old.itemsize), old)

@@ -77,7 +77,9 @@ def test_named_arrays_and_a_file_of_labels(files: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_in_one_file_and_in_two_are_the_same(files: Path, tmp_path: Path) -> None:
-    one, remarks = ingest([files / "points.npy"], tmp_path / "one", constraints=ConstraintFiles(pairs=files / "pairs.csv"))
+    one, remarks = ingest(
+        [files / "points.npy"], tmp_path / "one", constraints=ConstraintFiles(pairs=files / "pairs.csv")
+    )
     two, _ = ingest(
         [files / "points.npy"],
         tmp_path / "two",
@@ -91,7 +93,9 @@ def test_pairs_in_one_file_and_in_two_are_the_same(files: Path, tmp_path: Path) 
 
 
 def test_triplets(files: Path, tmp_path: Path) -> None:
-    dataset, remarks = ingest([files / "both.npz"], tmp_path / "out", constraints=ConstraintFiles(triplets=files / "triplets.tsv"))
+    dataset, remarks = ingest(
+        [files / "both.npz"], tmp_path / "out", constraints=ConstraintFiles(triplets=files / "triplets.tsv")
+    )
     assert isinstance(dataset.constraints, Comparisons)
     assert dataset.constraints.indices.tolist() == [[0, 3, 1]]
     assert dataset.labels is not None
@@ -102,7 +106,9 @@ def test_what_is_odd_is_remarked_and_kept(files: Path, tmp_path: Path) -> None:
     _, remarks = ingest([files / "points.npy"], tmp_path / "odd", constraints=ConstraintFiles(pairs=files / "odd.csv"))
     assert any("1 pairs join a point with itself" in remark for remark in remarks)
     assert any("1 pairs are both similar and dissimilar" in remark for remark in remarks)
-    _, remarks = ingest([files / "points.npy"], tmp_path / "one kind", constraints=ConstraintFiles(similar=files / "similar.txt"))
+    _, remarks = ingest(
+        [files / "points.npy"], tmp_path / "one kind", constraints=ConstraintFiles(similar=files / "similar.txt")
+    )
     assert any("no dissimilar pairs" in remark for remark in remarks)
     _, remarks = ingest([files / "points.npy"], tmp_path / "bare")
     assert any("neither labels nor constraints" in remark for remark in remarks)

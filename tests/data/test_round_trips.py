@@ -173,7 +173,9 @@ def test_compiled_numbers_are_pythons(word: str) -> None:
         assert digits > 15 or abs(value - expected) <= 1e-15 * abs(expected)
 
 
-WORD = st.sampled_from(["1", "0", "-1", "2.5", "1e3", "3:1", "7:2.5", "7:x", "12:0.1", "qid:4", "#", "#c", "99999999999:1"])
+WORD = st.sampled_from(
+    ["1", "0", "-1", "2.5", "1e3", "3:1", "7:2.5", "7:x", "12:0.1", "qid:4", "#", "#c", "99999999999:1"]
+)
 
 
 @settings(SLOW, max_examples=300)
@@ -215,7 +217,9 @@ def test_compiled_fields_are_pythons(tmp_path: Path, fields: list[str], delimite
 
 @SLOW
 @given(
-    arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-1e9, 1e9, width=32))
+    arrays.arrays(
+        np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-1e9, 1e9, width=32)
+    )
 )
 def test_any_numbers_survive_csv(tmp_path_factory: pytest.TempPathFactory, points: np.ndarray) -> None:
     folder = tmp_path_factory.mktemp("csv")

@@ -88,7 +88,10 @@ def test_float16_is_refused_where_a_value_is_too_large(tmp_path: Path, kind) -> 
 
 WRONG = {
     "another width": (lambda w: (w.append(np.ones((2, 3))), w.append(np.ones((2, 4)))), "from 2 on have 4 features"),
-    "NaN in a later block": (lambda w: (w.append(np.ones((2, 3))), w.append(np.full((1, 3), np.nan))), "point 2 has NaN"),
+    "NaN in a later block": (
+        lambda w: (w.append(np.ones((2, 3))), w.append(np.full((1, 3), np.nan))),
+        "point 2 has NaN",
+    ),
     "too few labels": (lambda w: w.append(np.ones((2, 3)), labels=[1]), "1 labels for 2 points"),
     "too few ids": (lambda w: w.append(np.ones((2, 3)), ids=["a"]), "1 ids for 2 points"),
     "an id twice": (lambda w: w.append(np.ones((4, 3)), ids=[3, 9, 9, 3]), "id 9 stands for point 1 and for point 2"),
@@ -109,9 +112,13 @@ def test_what_is_wrong_is_said_and_nothing_is_left(tmp_path: Path, write, messag
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), DatasetWriter(tmp_path / "a") as writer:
-        writer.append(np.ones((2, 3)))
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with DatasetWriter(tmp_path / "a") as writer:
+            writer.append(np.ones((2, 3)))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -152,7 +159,9 @@ def test_a_small_disk_fills_up_and_is_left_as_it_was(tmp_path: Path, small_disk:
 
     ended = run("ingest", str(tmp_path / "large.npz"), "--out", str(small_disk / "out"))
     assert ended.returncode == 2, ended
-    assert ended.stderr.splitlines()[-1].startswith(f"error: cannot write {small_disk / 'out'}: No space left on device")
+    assert ended.stderr.splitlines()[-1].startswith(
+        f"error: cannot write {small_disk / 'out'}: No space left on device"
+    )
     assert list(small_disk.iterdir()) == []
     assert run("ingest", str(tmp_path / "small.npz"), "--out", str(small_disk / "out")).returncode == 0
     before = {path.name: path.read_bytes() for path in (small_disk / "out").iterdir()}

@@ -1,8 +1,8 @@
 """Compiled gathers: rows, and differences of rows, straight into float32 blocks.
 
 One pass each: the row is read in its stored type, scaled and written, with no array in between. They release the GIL.
-Half floats come as their bits (uint16) with a table of what the bits mean (``halves``), since compiled loops do not know
-the type; for every other type ``halves`` is None, and the loops are compiled without it.
+Half floats come as their bits (uint16) with a table of what the bits mean (``halves``), since compiled loops do not
+know the type; for every other type ``halves`` is None, and the loops are compiled without it.
 """
 
 from typing import Any

@@ -180,9 +180,9 @@ def _check_alike(source: Path, table: Table, first_source: Path, first: Table, k
     if (table.labels is None) != (first.labels is None):
         without = source if table.labels is None else first_source
         raise InvalidConstraints(f"{without} has no labels, but others have; give all of them with --labels FILE")
-    if table.labels is not None and first.labels is not None:
-        if len({storable_labels(labels).dtype.kind == "U" for labels in (table.labels, first.labels)}) > 1:
-            raise InvalidConstraints("labels are text in one source and numbers in another; expected the same in all")
+    labels = [storable_labels(found) for found in (table.labels, first.labels) if found is not None]
+    if len({found.dtype.kind == "U" for found in labels}) > 1:
+        raise InvalidConstraints("labels are text in one source and numbers in another; expected the same in all")
 
 
 def _remarks(dataset: Dataset) -> list[str]:

@@ -12,7 +12,7 @@ from nearfar.errors import InvalidConstraints, InvalidPoints, InvalidSettings
 
 DTypeChoice = Literal["auto", "float16", "float32"]
 
-_WHOLE = tuple(np.dtype(kind) for kind in (np.uint8, np.int16, np.uint16, np.int32))
+_WHOLE = (np.uint8, np.int16, np.uint16, np.int32)
 _MOST_FEATURES = 2**31 - 1
 _MOST_SHORT_COLUMNS = 1 << 16
 
@@ -48,9 +48,10 @@ class ValueType:
         if self._whole and values.size:
             self._low = min(self._low, values.min().item())
             self._high = max(self._high, values.max().item())
-        fitting = (kind for kind in _WHOLE if np.iinfo(kind).min <= self._low and self._high <= np.iinfo(kind).max)
-        fractional = np.dtype(np.float16 if self._half else np.float32)
-        return next(fitting, fractional) if self._whole else fractional
+        for kind in _WHOLE:
+            if self._whole and np.iinfo(kind).min <= self._low and self._high <= np.iinfo(kind).max:
+                return np.dtype(kind)
+        return np.dtype(np.float16 if self._half else np.float32)
 
 
 def _are_whole(values: NDArray[Any]) -> bool:

@@ -75,9 +75,7 @@ class DatasetWriter:
         self._made.push(self._files)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
             self._made.__exit__(kind, error, at)
             return
@@ -241,9 +239,7 @@ class ConstraintWriter:
                 self._arrays[name] = self._files.enter_context(file)
         self._arrays[kind].append(indices)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
             self._files.__exit__(kind, error, at)
             return

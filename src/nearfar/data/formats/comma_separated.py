@@ -8,6 +8,7 @@ from nearfar.data.formats.table import Choice, Table, chosen_column
 from nearfar.data.formats.text import line_at, parsed_number, text_blocks
 from nearfar.errors import InvalidFile
 
+
 def read_commas(source: Path, choice: Choice) -> Iterator[Table]:
     """The numeric columns of a CSV file as points."""
     yield from _read(source, choice, ord(","))

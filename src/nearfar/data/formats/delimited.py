@@ -24,6 +24,7 @@ from nearfar.data.formats.text import (
     line_at,
     number,
     parsed_number,
+    past_blanks,
     text_blocks,
 )
 from nearfar.errors import InvalidFile
@@ -127,7 +128,7 @@ def split_lines(
 def fields_of(line: str, delimiter: int) -> list[str]:
     """The fields of one line, as :func:`split_lines` finds them."""
     if delimiter == LOOSE:
-        line = line.split("#")[0].strip()
+        line = line.split("#", maxsplit=1)[0].strip()
         return [field.strip() for field in line.split(",")] if "," in line else line.split()
     fields = [field.strip() for field in line.split(chr(delimiter))] if line.strip() else []
     return [field[1:-1] if len(field) > 1 and field[0] == field[-1] == '"' else field for field in fields]
@@ -138,68 +139,81 @@ def _split(
     text: Bytes, position: int, delimiter: int, spans: Array, lines: Array, row: int, line: int
 ) -> tuple[int, int, int]:
     """Split lines from ``position`` on, up to one that needs a closer look; where that is, and how many were read."""
-    width, loose = spans.shape[1], delimiter == LOOSE
     while position < len(text):
-        i, field, commas, sound, delimited = position, 0, 0, True, False
-        while True:
-            while text[i] == BLANK or text[i] == RETURN or (text[i] == TAB and delimiter != TAB):
-                i += 1
-            if loose and text[i] == _COMMA and field > commas:
-                commas += 1
-                i += 1
-                continue
-            if text[i] == NEWLINE and delimited:  # the last field is empty
-                spans[row, field, 0] = spans[row, field, 1] = i
-                field += 1
-            if text[i] == NEWLINE or (loose and text[i] == COMMENT):
-                break
-            if field == width:
-                sound = False
-                break
-            start, quoted = i, text[i] == _QUOTE and not loose
-            if quoted:
-                start = i = i + 1
-                while text[i] != _QUOTE and text[i] != NEWLINE:
-                    i += 1
-                end = i
-                if text[i] == NEWLINE:
-                    sound = False
-                    break
-                i += 1
-                while text[i] == BLANK or text[i] == RETURN or (text[i] == TAB and delimiter != TAB):
-                    i += 1
-                if text[i] != NEWLINE and text[i] != delimiter:
-                    sound = False
-                    break
-            elif loose:
-                while text[i] not in (BLANK, TAB, RETURN, NEWLINE, _COMMA, COMMENT):
-                    i += 1
-                end = i
-            else:
-                while text[i] != delimiter and text[i] != NEWLINE:
-                    i += 1
-                end = i
-                while end > start and (text[end - 1] in (BLANK, TAB, RETURN)):
-                    end -= 1
-            spans[row, field, 0], spans[row, field, 1] = start, end
-            field += 1
-            delimited = not loose and text[i] == delimiter
-            if delimited:
-                i += 1
-                if field == width:
-                    sound = False
-                    break
-        empty = field == 0 and commas == 0
-        if not sound or not (empty or (field == width and (commas == 0 or commas == width - 1))):
+        if delimiter == LOOSE:
+            i, n_fields = _split_loose(text, position, spans[row])
+        else:
+            i, n_fields = _split_strict(text, position, delimiter, spans[row])
+        if n_fields not in (0, spans.shape[1]):
             return position, row, line
         while text[i] != NEWLINE:
             i += 1
         position = i + 1
         line += 1
-        if not empty:
+        if n_fields > 0:
             lines[row] = line
             row += 1
     return position, row, line
+
+
+@njit(nogil=True, cache=True)
+def _split_loose(text: Bytes, i: int, spans: Array) -> tuple[int, int]:
+    """Split one line at blanks, or at commas; its end and the number of fields, -1 if they are not as many as spans."""
+    field, commas, apart_by_blanks = 0, 0, False
+    while True:
+        i = past_blanks(text, i)
+        if text[i] == _COMMA and field > commas:
+            commas += 1
+            i += 1
+            continue
+        if text[i] == NEWLINE or text[i] == COMMENT:
+            break
+        if field == len(spans):
+            return i, -1
+        apart_by_blanks = apart_by_blanks or commas < field
+        spans[field, 0] = i
+        while text[i] not in (BLANK, TAB, RETURN, NEWLINE, _COMMA, COMMENT):
+            i += 1
+        spans[field, 1] = i
+        field += 1
+    sound = field == 0 or (field == len(spans) and commas == (0 if apart_by_blanks else field - 1))
+    return i, field if sound else -1
+
+
+@njit(nogil=True, cache=True)
+def _split_strict(text: Bytes, i: int, delimiter: int, spans: Array) -> tuple[int, int]:
+    """Split one line at each delimiter; its end and the number of fields, -1 if they are not as many as spans."""
+    i = _within(text, i, delimiter)
+    if text[i] == NEWLINE:
+        return i, 0
+    for field in range(len(spans)):
+        i = _within(text, i, delimiter)
+        quoted = text[i] == _QUOTE
+        start = i = i + 1 if quoted else i
+        while text[i] != NEWLINE and text[i] != (_QUOTE if quoted else delimiter):
+            i += 1
+        end = i
+        if quoted:
+            i = _within(text, i + 1, delimiter) if text[i] == _QUOTE else i
+            quoted = text[end] == _QUOTE
+            if not quoted:
+                return i, -1
+        else:
+            while end > start and text[end - 1] in (BLANK, TAB, RETURN):
+                end -= 1
+        spans[field, 0], spans[field, 1] = start, end
+        if text[i] != (NEWLINE if field == len(spans) - 1 else delimiter):
+            return i, -1
+        i += 1
+    return i - 1, len(spans)
+
+
+@njit(nogil=True, cache=True)
+def _within(text: Bytes, i: int, delimiter: int) -> int:
+    """Where the blanks from ``i`` on end, or a delimiter, which may be one of them, stands."""
+    while text[i] != delimiter and (text[i] == BLANK or text[i] == TAB or text[i] == RETURN):
+        i += 1
+    return i
 
 
 @njit(nogil=True, cache=True)

@@ -40,7 +40,9 @@ def _read(source: Path, file: Any, choice: Choice) -> Iterator[Table]:
     used = sorted({*features, *(place for place in (label, identity) if place is not None)})
     n_points = max(1, file.metadata.num_rows)
     size = source.stat().st_size / n_points
-    bytes_a_row = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)) / n_points
+    bytes_a_row = (
+        sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)) / n_points
+    )
     n_rows = int(min(_ROWS_AT_MOST, max(1, BLOCK_BYTES // max(1, bytes_a_row))))
     first, width = 0, None
     for batch in file.iter_batches(n_rows, columns=[schema.names[place] for place in used]):

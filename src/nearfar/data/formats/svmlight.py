@@ -20,6 +20,7 @@ from nearfar.data.formats.text import (
     line_at,
     number,
     parsed_number,
+    past_blanks,
     text_blocks,
 )
 from nearfar.errors import InvalidFile
@@ -102,15 +103,11 @@ def _parse_lines(
         first_entry, words, announced, before = entry, 0, 0, -1
         i = position
         while True:
-            while text[i] == BLANK or text[i] == TAB or text[i] == RETURN:
-                i += 1
+            i = past_blanks(text, i)
             if text[i] == NEWLINE or text[i] == COMMENT:
                 break
-            start, colon = i, -1
-            while not (text[i] in (BLANK, TAB, RETURN, NEWLINE, COMMENT)):
-                if text[i] == 58:
-                    colon = i if colon < 0 else -2
-                i += 1
+            start = i
+            i, colon = _word(text, start)
             words += 1
             is_entry = words > (2 if counted else 1)
             value, clear = number(text, colon + 1 if is_entry else start, i)
@@ -121,11 +118,8 @@ def _parse_lines(
             elif not is_entry:
                 announced = int(value) if value == np.floor(value) else -1
             else:
-                index = 0
-                for j in range(start, colon):
-                    digit = text[j] - 48
-                    index = 10 * index + digit if 0 <= digit <= 9 and index <= _LARGEST_INDEX else _LARGEST_INDEX + 1
-                if colon == start or index <= before or index > _LARGEST_INDEX:
+                index = _index(text, start, colon)
+                if index <= before:
                     return position, row, first_entry, lines
                 before = index
                 columns[entry], values[entry] = index, value
@@ -140,6 +134,30 @@ def _parse_lines(
             row += 1
             starts[row] = entry
     return position, row, entry, lines
+
+
+@njit(nogil=True, cache=True)
+def _word(text: Bytes, i: int) -> tuple[int, int]:
+    """Where the word from ``i`` on ends, and where its colon is: negative if it has none, or several."""
+    colon = -1
+    while text[i] not in (BLANK, TAB, RETURN, NEWLINE, COMMENT):
+        if text[i] == 58:
+            colon = i if colon == -1 else -2
+        i += 1
+    return i, colon
+
+
+@njit(nogil=True, cache=True)
+def _index(text: Bytes, start: int, end: int) -> int:
+    """The whole number in ``text[start:end]``, or -1 if there is none, or one too large."""
+    index = 0 if start < end else -1
+    for i in range(start, end):
+        if not 48 <= text[i] <= 57:
+            return -1
+        index = 10 * index + int(text[i]) - 48
+        if index > _LARGEST_INDEX:
+            return -1
+    return index
 
 
 def _read_line(words: list[str], counted: bool, place: str) -> tuple[float, list[int], list[float]] | None:
@@ -170,7 +188,9 @@ def _read_line(words: list[str], counted: bool, place: str) -> tuple[float, list
                 f"{place}: {entry!r} is not an entry; expected index:value with a whole index from 0 or 1 and a number"
             )
         if columns and int(index) <= columns[-1]:
-            raise InvalidFile(f"{place}: index {index} comes after {columns[-1]}; expected ascending indices, each once")
+            raise InvalidFile(
+                f"{place}: index {index} comes after {columns[-1]}; expected ascending indices, each once"
+            )
         if int(index) > _LARGEST_INDEX:
             raise InvalidFile(f"{place}: index {index} is too large; expected at most {_LARGEST_INDEX}: hash them")
         columns.append(int(index))

@@ -13,7 +13,8 @@ from nearfar.errors import InvalidFile
 Bytes = NDArray[np.uint8]
 Whole = int | np.integer[Any]
 
-NEWLINE, RETURN, TAB, BLANK, COMMENT = 10, 13, 9, 32, 35
+NEWLINE, RETURN, TAB, BLANK, COMMENT = (ord(letter) for letter in "\n\r\t #")
+_PLUS, _MINUS, _POINT, _ZERO, _NINE, _SMALL_E, _LARGE_E = (ord(letter) for letter in "+-.09eE")
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 256 << 20
@@ -68,50 +69,69 @@ def parsed_number(word: str) -> float | None:
 
 
 @njit(nogil=True, cache=True)
+def past_blanks(text: Bytes, i: int) -> int:
+    """Where the blanks from ``i`` on end."""
+    while text[i] == BLANK or text[i] == TAB or text[i] == RETURN:
+        i += 1
+    return i
+
+
+@njit(nogil=True, cache=True)
 def number(text: Bytes, start: Whole, end: Whole) -> tuple[float, bool]:
     """The number in ``text[start:end]`` and True, or 0 and False if it needs a closer look.
 
     Rounded to float32 it is exactly what :func:`parsed_number` gives; so it is as float64 up to 15 digits.
     """
-    i, negative = start, False
-    if i < end and (text[i] == 45 or text[i] == 43):
-        negative = text[i] == 45
-        i += 1
+    negative = start < end and text[start] == _MINUS
+    i = start + 1 if start < end and (negative or text[start] == _PLUS) else start
     mantissa, exponent, digits, significant, fraction = np.uint64(0), 0, 0, 0, False
     while i < end:
-        if text[i] == 46 and not fraction:
+        if text[i] == _POINT and not fraction:
             fraction = True
-        elif 48 <= text[i] <= 57:
-            mantissa = mantissa * np.uint64(10) + np.uint64(text[i] - 48)
+        elif _ZERO <= text[i] <= _NINE:
+            mantissa = mantissa * np.uint64(10) + np.uint64(text[i] - _ZERO)
             digits += 1
             significant += 1 if mantissa > 0 else 0
             exponent -= 1 if fraction else 0
         else:
             break
         i += 1
-    if digits == 0 or significant > 19:
-        return 0.0, False
-    if i < end and (text[i] == 101 or text[i] == 69):
-        i += 1
-        sign = 1
-        if i < end and (text[i] == 45 or text[i] == 43):
-            sign = -1 if text[i] == 45 else 1
-            i += 1
-        if i == end or end - i > 3:
+    if i < end:
+        power, clear = _power(text, i, end)
+        if not clear:
             return 0.0, False
-        power = 0
-        while i < end and 48 <= text[i] <= 57:
-            power = 10 * power + text[i] - 48
-            i += 1
-        exponent += sign * power
-    if i < end or (mantissa > 0 and abs(exponent) > 44):
+        exponent += power
+    if digits == 0 or significant > 19 or (mantissa > 0 and abs(exponent) > 44):
         return 0.0, False
+    value, clear = _scaled(mantissa, exponent)
+    return -value if negative else value, clear
+
+
+@njit(nogil=True, cache=True)
+def _power(text: Bytes, start: Whole, end: Whole) -> tuple[int, bool]:
+    """The power of ten in ``e+12`` and the like."""
+    i = start + 1
+    negative = i < end and text[i] == _MINUS
+    i = i + 1 if i < end and (negative or text[i] == _PLUS) else i
+    if text[start] not in (_SMALL_E, _LARGE_E) or not 1 <= end - i <= 3:
+        return 0, False
+    power = 0
+    for j in range(i, end):
+        if not _ZERO <= text[j] <= _NINE:
+            return 0, False
+        power = 10 * power + int(text[j]) - _ZERO
+    return -power if negative else power, True
+
+
+@njit(nogil=True, cache=True)
+def _scaled(mantissa: Any, exponent: int) -> tuple[float, bool]:
+    """``mantissa * 10**exponent``, and whether that is sure to be right as float32."""
+    if mantissa == 0:
+        return 0.0, True
+    first = min(abs(exponent), 22)
+    scale, rest = _POWERS_OF_TEN[first], _POWERS_OF_TEN[abs(exponent) - first]
     value = np.float64(mantissa)
-    if mantissa > 0:
-        first = min(abs(exponent), 22)
-        scale, rest = _POWERS_OF_TEN[first], _POWERS_OF_TEN[abs(exponent) - first]
-        value = value * scale * rest if exponent >= 0 else value / scale / rest
-        exact = mantissa < np.uint64(1 << 53) and rest == 1.0
-        if not exact and np.float32(value * (1 - 1e-15)) != np.float32(value * (1 + 1e-15)):
-            return 0.0, False
-    return -value if negative else value, True
+    value = value * scale * rest if exponent >= 0 else value / scale / rest
+    if mantissa < np.uint64(1 << 53) and rest == 1.0:
+        return value, True
+    return value, np.float32(value * (1 - 1e-15)) == np.float32(value * (1 + 1e-15))
