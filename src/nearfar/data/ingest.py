@@ -106,6 +106,8 @@ def ingest(
         )
     for path in constraints.given:
         check_file(path)
+    if labels is not None and not labels.exists():
+        raise InvalidFile(f"{labels} is missing")
     kind = _common_format(sources, format_name)
     tables = _stacked(sources, choice, format_name, own_labels=labels is None)
     first = next(tables)

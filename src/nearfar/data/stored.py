@@ -100,13 +100,13 @@ def sound_matrix(points: Any) -> sp.csr_matrix:
     return matrix
 
 
-def storable_labels(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels as whole numbers or text, or an error that says why they cannot be."""
+def storable_labels(labels: NDArray[Any], name: str = "labels") -> NDArray[Any]:
+    """Labels, or ids, as whole numbers or text, or an error that says why they cannot be."""
     array = np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise InvalidConstraints(f"labels have shape {array.shape}; expected one label a point, shape (n,)")
+        raise InvalidConstraints(f"{name} have shape {array.shape}; expected one a point, shape (n,)")
     kind = array.dtype.kind
     if kind == "O" and all(isinstance(label, str) for label in array):
         array = array.astype(np.str_)
@@ -116,10 +116,10 @@ def storable_labels(labels: NDArray[Any]) -> NDArray[Any]:
         array = array.astype(np.uint8)
     elif kind == "f":
         if not (np.isfinite(array).all() and (array % 1 == 0).all()):
-            raise InvalidConstraints("labels hold NaN or fractions; expected a class a point: whole numbers or text")
+            raise InvalidConstraints(f"{name} hold NaN or fractions; expected one a point: whole numbers or text")
         array = array.astype(np.int64)
     elif kind not in "iuU":
-        raise InvalidConstraints(f"labels have type {array.dtype}; expected whole numbers or text")
+        raise InvalidConstraints(f"{name} have type {array.dtype}; expected whole numbers or text")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -98,7 +98,7 @@ class DatasetWriter:
         if labels is not None:
             self.append_labels(np.asarray(labels))
         if ids is not None:
-            self._append_growing("ids", storable_labels(np.asarray(ids)))
+            self._append_growing("ids", storable_labels(np.asarray(ids), "ids"))
             if self._arrays["ids"].n_rows != self.n_points:
                 raise InvalidPoints(f"there are {self._arrays['ids'].n_rows} ids for {self.n_points} points")
 
