@@ -20,6 +20,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.data.dataset import Dataset
+from nearfar.display import CopyingDisplay
 from nearfar.model.metric import load_metric
 from nearfar.model.run import RunFolder
 from nearfar.settings import TrainingSettings
@@ -383,3 +384,45 @@ def _all_of(reader: int) -> str:
         shown += piece
     os.close(reader)
     return shown.decode()
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal_and_silent_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        with CopyingDisplay("reading", "bytes", stream) as display:
+            display(500, 2000)
+            display(2000, 2000)
+        assert ("2.0k of 2.0k bytes" in stream.getvalue()) == shown
+        assert bool(stream.getvalue()) == shown
+
+
+def test_a_table_becomes_a_dataset_whose_pairs_name_ids(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,x,y,kind\n" + "".join(f"p{i},{i},{i / 4},{'uv'[i % 2]}\n" for i in range(20)))
+    (tmp_path / "similar.tsv").write_text("p0\tp2\np1\tp3\n")
+    (tmp_path / "dissimilar.tsv").write_text("p0\tp1\n")
+    nearfar(
+        "ingest", tmp_path / "a.csv", "--label-column", "kind", "--id-column", "name", "--dtype", "float16",
+        "--similar", tmp_path / "similar.tsv", "--dissimilar", tmp_path / "dissimilar.tsv", "--out", tmp_path / "d",
+    )  # fmt: skip
+    dataset = Dataset.open(tmp_path / "d")
+    assert dataset.ids is not None
+    assert dataset.labels is not None
+    assert (dataset.ids[3], dataset.labels[3]) == ("p3", "v")
+    assert dataset.constraints.similar.tolist() == [[0, 2], [1, 3]]
+    assert json.loads((tmp_path / "d" / "dataset.json").read_text())["arrays"]["points"]["dtype"] == "<f2"
+
+
+def test_a_missing_parquet_reader_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    code, _, err = ended("ingest", tmp_path / "a.parquet", "--out", tmp_path / "d")
+    assert code == 1
+    assert "nearfar[parquet]" in err

@@ -144,6 +144,23 @@ def test_appended_rows_are_read_by_numpy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "shift"),
+    [("u1", "f4", 0), ("i4", "u2", -1), ("u2", "i2", 0), ("i8", "U21", 0), ("U2", "U7", 0), ("u2", "u2", 0)],
+)
+def test_appended_rows_can_be_retyped_under_way(tmp_path: Path, monkeypatch, old: str, new: str, shift: int) -> None:
+    monkeypatch.setattr(files, "_SLICE_BYTES", 64)
+    first, second = np.arange(1, 100).astype(old), np.arange(5).astype(new)
+    with files.atomic_npy(tmp_path / "rows.npy", old) as appender:
+        appender.append(first)
+        appender.retype(new, shift)
+        np.testing.assert_array_equal(appender.mapped(), (np.arange(1, 100) + shift).astype(new))
+        appender.append(second)
+    read = np.load(tmp_path / "rows.npy")
+    assert read.dtype == np.dtype(new)
+    np.testing.assert_array_equal(read, np.concatenate(((np.arange(1, 100) + shift).astype(new), second)))
+
+
+@pytest.mark.parametrize(
     "array",
     [
         np.arange(12, dtype=np.float32).reshape(3, 4),

@@ -24,7 +24,7 @@ SWITCHES = ["scale_features", "centre", "staleness_scaling", "compact", "held_ou
 
 
 def test_every_setting_is_tabled_here_and_explained():
-    tabled = {*WHOLE_ABOVE_0, *REAL_ABOVE_0, *MAY_BE_ZERO, *NAMES, *SWITCHES, "consistency"}
+    tabled = {*WHOLE_ABOVE_0, *REAL_ABOVE_0, *MAY_BE_ZERO, *NAMES, *SWITCHES, "consistency", "memory"}
     assert {setting.name for setting in fields(TrainingSettings)} == tabled
     assert all(len(setting.metadata["help"]) > 5 for setting in fields(TrainingSettings))
     assert set(BUDGET) <= tabled
@@ -47,6 +47,8 @@ WRONG = [
     ("per_class", 1, "at least 2"),
     *(("consistency", value, "ssp:S") for value in ("", "BSP", "ssp", "ssp:", "ssp:-1", "ssp:1.5", "bsp:1", "ssp:3:4")),
     ("consistency", 3, "text"),
+    *(("memory", value, "as in 8GB") for value in ("", "8", "GB", "-1GB", "0MB", "8 GiB", "eight GB", "nanGB")),
+    ("memory", 8, "text"),
 ]
 
 

@@ -143,6 +143,12 @@ def archived(path: Path, **arrays: np.ndarray) -> Path:
     return path
 
 
+def parqueted(path: Path, **columns: list[object]) -> Path:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
 def texted(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
@@ -314,18 +320,119 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
         ingesting(lambda g, p: texted(p / "a.svm", "1 1:0.5 2:1\nspam and eggs\n")),
         ("a.svm:2", "'spam'", "expected one number, then index:value"),
     ),
+    "a wrong count in Petuum's format": (
+        ingesting(lambda g, p: texted(p / "a.petuum", "1 2 0:1 3:2\n0 3 1:1\n")),
+        ("a.petuum:2: 1 entries", "3 announced"),
+    ),
+    "text in CSV": (
+        ingesting(lambda g, p: texted(p / "a.csv", "a,b\n1,2\n3,red\n")),
+        ("a.csv:3: 'red' is not a number", "--label-column"),
+    ),
+    "a short line in CSV": (
+        ingesting(lambda g, p: texted(p / "a.csv", "a,b\n1,2\n3\n")),
+        ("a.csv:3: 1 columns", "expected 2"),
+    ),
+    "a gap in TSV": (
+        ingesting(lambda g, p: texted(p / "a.tsv", "1\t2\n3\t\n")),
+        ("a.tsv:2: '' is not a number", "fill in"),
+    ),
+    "NaN in CSV": (
+        ingesting(lambda g, p: texted(p / "a.csv", "1,2\n3,nan\n")),
+        ("point 1 has NaN or infinity in feature 1",),
+    ),
+    "no such column": (
+        ingesting(lambda g, p: texted(p / "a.csv", "a,b\n1,2\n"), "--label-column", "c"),
+        ("no column 'c'", "it has a, b", "--label-column"),
+    ),
+    "columns of an npy": (
+        ingesting(lambda g, p: g / "points.npy", "--id-column", "0"),
+        ("no columns with names", "leave out --label-column"),
+    ),
+    "ragged Parquet": (
+        ingesting(lambda g, p: parqueted(p / "a.parquet", x=[[1.0, 2.0], [3.0]])),
+        ("a.parquet, row 1", "'x' has 1 numbers", "equal length"),
+    ),
+    "text in Parquet": (
+        ingesting(lambda g, p: parqueted(p / "a.parquet", x=[1.0, 2.0], name=["a", "b"])),
+        ("'name'", "holds", "expected numbers", "--label-column"),
+    ),
+    "a gap in Parquet": (
+        ingesting(lambda g, p: parqueted(p / "a.parquet", x=[1.0, None])),
+        ("a.parquet, row 1", "'x' is empty"),
+    ),
+    "a gap in a list of Parquet": (
+        ingesting(lambda g, p: parqueted(p / "a.parquet", x=[[1.0, 2.0], [None, 2.0]])),
+        ("a.parquet, row 1", "missing in column 'x'"),
+    ),
+    "truncated Parquet": (
+        ingesting(lambda g, p: truncated(parqueted(p / "a.parquet", x=[1.0] * 100))),
+        ("a.parquet is not a complete Parquet file",),
+    ),
+    "unknown format": (
+        ingesting(lambda g, p: g / "points.npy", "--format", "arff"),
+        ("'arff'", "expected one of npy, npz"),
+    ),
+    "unknown dtype": (
+        ingesting(lambda g, p: g / "points.npy", "--dtype", "int4"),
+        ("'int4'", "float16", "nearfar ingest --help"),
+    ),
+    "too large for float16": (
+        ingesting(lambda g, p: saved(p / "a.npy", spoiled(points_of(g), 7e4)), "--dtype", "float16"),
+        ("point 7 has 70000 in feature 2", "float16", "float32"),
+    ),
+    "svmlight beside Petuum's format": (
+        lambda g, p: [
+            "ingest",
+            texted(p / "a.svm", "1 1:1\n"),
+            texted(p / "a.petuum", "1 1 1:1\n"),
+            "--out",
+            p / "new",
+        ],
+        ("a.petuum is petuum", "is svmlight", "ingest them apart"),
+    ),
+    # ids
+    "an id twice": (
+        ingesting(lambda g, p: texted(p / "a.csv", "name,x\nu,1\nv,2\nu,3\n"), "--id-column", "name"),
+        ("id u stands for point 0 and for point 2", "each id once"),
+    ),
+    "an unknown id": (
+        lambda g, p: [
+            "ingest",
+            texted(p / "a.csv", "name,x\nu,1\nv,2\n"),
+            "--id-column",
+            "name",
+            "--similar",
+            texted(p / "s.txt", "u v\nu w\n"),
+            "--out",
+            p / "new",
+        ],
+        ("s.txt:2: no point has the id w",),
+    ),
+    "an unknown whole id": (
+        lambda g, p: [
+            "ingest",
+            texted(p / "a.csv", "10,1\n20,2\n"),
+            "--id-column",
+            "0",
+            "--similar",
+            texted(p / "s.txt", "10 20\n10 0\n"),
+            "--out",
+            p / "new",
+        ],
+        ("s.txt:2: no point has the id 0",),
+    ),
     # constraints
     "index out of range": (
         ingesting_with("--pairs", "p.csv", f"0,1,1\n2,{N},-1\n"),
-        (f"index {N}", f"{N} points", f"from 0 to {N - 1}"),
+        ("p.csv:2: ", f"index {N}", f"{N} points", f"from 0 to {N - 1}"),
     ),
     "negative index": (
         ingesting_with("--pairs", "p.csv", "0,1,1\n2,-1,-1\n"),
-        ("index -1", f"{N} points", "from 0"),
+        ("p.csv:2: ", "index -1", f"{N} points", "from 0"),
     ),
     "index out of range in triplets": (
         ingesting_with("--triplets", "t.csv", f"0,1,2\n2,4,{N + 5}\n"),
-        ("triplets have index 65", "60 points"),
+        ("t.csv:2: index 65", "60 points"),
     ),
     "empty pairs": (ingesting_with("--pairs", "p.csv", ""), ("p.csv holds no rows", "one constraint a line")),
     "empty pairs in npy": (
@@ -583,6 +690,26 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "dataset without its points": (
         lambda g, p: ["train", without(g.copy("labelled", p), "points.npy"), "--out", p / "new", *TRAINING],
         ("points.npy is missing", "ingest the source again"),
+    ),
+    "dataset with points cut short": (
+        lambda g, p: [
+            "train",
+            truncated(g.copy("labelled", p) / "points.npy").parent,
+            "--out",
+            p / "new",
+            *TRAINING,
+        ],
+        ("points.npy is not a complete .npy file", "ingest the source again"),
+    ),
+    "dataset with fewer labels": (
+        lambda g, p: [
+            "train",
+            saved(g.copy("labelled", p) / "labels.npy", np.zeros(N - 1, int)).parent,
+            "--out",
+            p / "new",
+            *TRAINING,
+        ],
+        ("labels.npy", "shape (59,)", "(60,)", "ingest the source again"),
     ),
     "dataset without its labels": (
         lambda g, p: ["train", without(g.copy("labelled", p), "labels.npy"), "--out", p / "new", *TRAINING],

@@ -13,13 +13,17 @@ import typer
 from rich.markup import escape
 
 from nearfar.data.constraints import Constraints, Labels
-from nearfar.data.dataset import Dataset, store_constraints
-from nearfar.data.from_labels import LabelDraws, draw_pairs, draw_triplets
+from nearfar.data.dataset import Dataset
+from nearfar.data.drawn import draw_to_dataset
+from nearfar.data.formats import FORMATS, Choice
+from nearfar.data.from_labels import LabelDraws
+from nearfar.data.ingest import ConstraintFiles
 from nearfar.data.ingest import ingest as ingest_sources
+from nearfar.data.stored import DTypeChoice
 from nearfar.data.synthesis import ShapeName
 from nearfar.data.synthesis import synthesize as synthesize_dataset
 from nearfar.demo import run_demo
-from nearfar.display import TrainingDisplay, print_plan, print_table
+from nearfar.display import CopyingDisplay, TrainingDisplay, print_plan, print_table
 from nearfar.errors import InvalidConstraints, InvalidInput, InvalidRun, InvalidSettings, NearfarError
 from nearfar.evaluation.search import Neighbours, check_free
 from nearfar.evaluation.summary import Summary, summarise
@@ -90,21 +94,39 @@ def demo() -> None:
 
 @app.command()
 def ingest(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help=".npy, .npz or svmlight files.")],
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="SOURCE...", help=".npy, .npz, svmlight, Petuum, CSV, TSV or Parquet files.")
+    ],
     out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", help=f"The format, if the suffix does not say it: {', '.join(FORMATS)}."),
+    ] = None,
     points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
     labels_key: Annotated[str | None, typer.Option(help="The array of labels in an .npz.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of labels in a table: name or number.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="The column of ids in a table: name or number.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels, one a point: .npy, or text with one a line.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Pairs: i, j and 1 (similar) or -1 (dissimilar).")] = None,
     similar: Annotated[Path | None, typer.Option(help="Similar pairs: i, j.")] = None,
     dissimilar: Annotated[Path | None, typer.Option(help="Dissimilar pairs: i, j.")] = None,
     triplets: Annotated[Path | None, typer.Option(help="Triplets: anchor, near, far.")] = None,
+    dtype: Annotated[
+        DTypeChoice, typer.Option(help="How values are stored: auto keeps whole numbers small, the rest float32.")
+    ] = "auto",
 ) -> None:
     """Make a dataset folder of points, labels and constraints."""
-    dataset, remarks = ingest_sources(
-        sources, out, points_key=points_key, labels_key=labels_key, labels=labels, pairs=pairs, similar=similar,
-        dissimilar=dissimilar, triplets=triplets,
-    )  # fmt: skip
+    with CopyingDisplay("reading", "bytes") as display:
+        dataset, remarks = ingest_sources(
+            sources,
+            out,
+            choice=Choice(points_key, labels_key, label_column, id_column),
+            format_name=format_,
+            labels=labels,
+            constraints=ConstraintFiles(pairs, similar, dissimilar, triplets),
+            dtype=dtype,
+            on_progress=display,
+        )
     _note(remarks)
     kind = "sparse" if dataset.points.is_sparse else "dense"
     print(f"{out}: {len(dataset.points)} points of {dataset.points.n_features} features, {kind}")
@@ -137,9 +159,9 @@ def sample(
     opened = Dataset.open(dataset)
     if bool(triplets) == bool(similar or dissimilar):
         raise InvalidSettings("say what to draw: --similar N --dissimilar N, or --triplets N")
-    draws = LabelDraws(_labels(opened))
-    drawn = draw_triplets(draws, triplets, seed) if triplets else draw_pairs(draws, similar, dissimilar, seed)
-    _note(store_constraints(dataset, drawn))
+    counts = {"triplets": triplets} if triplets else {"similar": similar, "dissimilar": dissimilar}
+    with CopyingDisplay("drawing", "constraints") as display:
+        _note(draw_to_dataset(dataset, LabelDraws(_labels(opened)), counts, seed, display))
     counted = f"{triplets} triplets" if triplets else f"{similar} similar, {dissimilar} dissimilar pairs"
     print(f"{dataset}: {counted}")
 

@@ -1,4 +1,4 @@
-"""What the command line shows: progress while training goes on, and tables when it is done."""
+"""What the command line shows: progress while work goes on, and tables when it is done."""
 
 import sys
 import time
@@ -34,15 +34,7 @@ class TrainingDisplay:
 
     def __enter__(self) -> "TrainingDisplay":
         if self._console.is_terminal:
-            self._progress = Progress(
-                SpinnerColumn(),
-                BarColumn(bar_width=16),
-                TextColumn("{task.fields[line]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
-                TimeElapsedColumn(),
-                _TimeLeft(),
-                console=self._console,
-                expand=True,
-            )
+            self._progress = _bar(self._console)
             self._task = self._progress.add_task("", total=None, line="starting", ends=None)
             self._progress.start()
         return self
@@ -79,6 +71,37 @@ class TrainingDisplay:
         )
 
 
+class CopyingDisplay:
+    """Shows how much of some work is done: a bar on a terminal, nothing otherwise. Called with (done, all)."""
+
+    def __init__(self, doing: str, unit: str, stream: TextIO | None = None) -> None:
+        self._doing, self._unit = doing, unit
+        self._console = Console(file=stream or sys.stderr, highlight=False)
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> "CopyingDisplay":
+        if self._console.is_terminal:
+            self._progress = _bar(self._console)
+            self._task = self._progress.add_task("", total=None, line=self._doing, ends=None)
+            self._begun = time.monotonic()
+            self._progress.start()
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that so much is done."""
+        if self._progress is None:
+            return
+        share, now = done / max(1, total), time.monotonic()
+        ends = now + (now - self._begun) * (1 / share - 1) if share >= _SHARE_TO_TELL_BY else None
+        rate = _short(done / max(1e-9, now - self._begun))
+        line = f"{self._doing}  {_short(done)} of {_short(total)} {self._unit}  {rate}/s"
+        self._progress.update(self._task, total=total, completed=done, line=line, ends=ends)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
 class _TimeLeft(ProgressColumn):
     """The time that is left, by the share that is done and the seconds it took, those before a resume included."""
 
@@ -87,6 +110,19 @@ class _TimeLeft(ProgressColumn):
             return Text("")
         left = timedelta(seconds=max(0, round(task.fields["ends"] - time.monotonic())))
         return Text(f"{left} left", style="progress.remaining")
+
+
+def _bar(console: Console) -> Progress:
+    """The bar that all work is shown by: how far it is, a line of figures, the time it took and the time left."""
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=16),
+        TextColumn("{task.fields[line]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        TimeElapsedColumn(),
+        _TimeLeft(),
+        console=console,
+        expand=True,
+    )
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from nearfar.data import dataset as dataset_module
+from nearfar.data import description as description_module
 from nearfar.data.constraints import Comparisons, Pairs
 from nearfar.data.dataset import Dataset, store_constraints, write_dataset
-from nearfar.data.points import SparseRows
-from nearfar.data.stored import storable_points
+from nearfar.data.points import SparseRows, as_points
+from nearfar.data.stored import ValueType
 from nearfar.errors import InvalidConstraints, InvalidFile, InvalidInput, InvalidPoints
 
 PAIRS = Pairs([[0, 1], [2, 3]], [[0, 4]])
@@ -75,7 +75,7 @@ def test_the_description_holds_the_counts(tmp_path: Path) -> None:
     assert (description["n_points"], description["n_features"], description["kind"]) == (6, 9, "sparse")
     assert (description["n_classes"], description["source"]) == (2, "words.npz")
     assert description["arrays"]["similar"] == {"dtype": "<i4", "shape": [2, 2]}
-    assert description["arrays"]["points.data"]["dtype"] == "<u2"
+    assert description["arrays"]["points.data"]["dtype"] == "|u1"
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,20 @@ def test_the_description_holds_the_counts(tmp_path: Path) -> None:
     [
         ("uint8", [0, 255], "uint8"),
         ("bool", [False, True], "uint8"),
-        ("uint16", [0, 7], "uint16"),
+        ("uint16", [0, 7], "uint8"),
+        ("uint16", [0, 40000], "uint16"),
+        ("float32", [0, 7], "uint8"),
+        ("float64", [-1, 300], "int16"),
+        ("float64", [0, 3e9], "float32"),
         ("int64", [0, 255], "uint8"),
         ("int8", [-1, 1], "int16"),
         ("int64", [0, 256], "int16"),
         ("int64", [-40000, 0], "int32"),
         ("uint64", [0, 2**40], "float32"),
         ("float64", [0.5, 1.5], "float32"),
-        ("float16", [0.5, 1.5], "float32"),
+        ("float16", [0.5, 1.5], "float16"),
         (">f4", [0.5, 1.5], "float32"),
-        (">u2", [1, 513], "uint16"),
+        (">u2", [1, 513], "int16"),
     ],
 )
 def test_points_take_the_smallest_type_that_holds_them(tmp_path: Path, given_type, values, stored) -> None:
@@ -111,8 +115,7 @@ def test_points_take_the_smallest_type_that_holds_them(tmp_path: Path, given_typ
 )
 @settings(deadline=None, max_examples=100)
 def test_whole_numbers_keep_their_value_to_float32(points: np.ndarray) -> None:
-    stored, _ = storable_points(points)
-    kept = points.astype(stored["points"].dtype)
+    kept = points.astype(ValueType().hold(points))
     np.testing.assert_array_equal(kept.astype(np.float32), points.astype(np.float32))
 
 
@@ -120,19 +123,19 @@ def test_whole_numbers_keep_their_value_to_float32(points: np.ndarray) -> None:
 @given(st.integers(1, 300), st.integers(0, 2**31))
 def test_the_fingerprint_tells_other_points_and_labels(n: int, seed: int) -> None:
     random = np.random.default_rng(seed)
-    _, points = storable_points(random.standard_normal((n, 3)).astype(np.float32))
-    _, others = storable_points(random.standard_normal((n, 3)).astype(np.float32))
-    _, fewer = storable_points(random.standard_normal((n + 1, 3)).astype(np.float32))
+    points = as_points(random.standard_normal((n, 3)).astype(np.float32))
+    others = as_points(random.standard_normal((n, 3)).astype(np.float32))
+    fewer = as_points(random.standard_normal((n + 1, 3)).astype(np.float32))
     labels = np.zeros(n, int)
     prints = [
-        dataset_module.fingerprint(points, None),
-        dataset_module.fingerprint(others, None),
-        dataset_module.fingerprint(fewer, None),
-        dataset_module.fingerprint(points, labels),
-        dataset_module.fingerprint(points, labels + 1),
+        description_module.fingerprint(points, None),
+        description_module.fingerprint(others, None),
+        description_module.fingerprint(fewer, None),
+        description_module.fingerprint(points, labels),
+        description_module.fingerprint(points, labels + 1),
     ]
     assert len(set(prints)) == 5
-    assert dataset_module.fingerprint(points, labels) == prints[3]
+    assert description_module.fingerprint(points, labels) == prints[3]
     assert all(len(text) == 16 for text in prints)
 
 
@@ -224,7 +227,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "points truncated": ("dense", cut("points.npy"), "points.npy is not a complete"),
     "points shorter": ("dense", put("points.npy", dense(5)), r"points.npy .*\(5, 4\).*\(6, 4\)"),
     "points of another type": ("dense", put("points.npy", dense().astype(int)), "points.npy has type <i8"),
-    "other points": ("dense", put("points.npy", dense() + 1), "not those it was made with"),
+    "other points": ("dense", put("points.npy", (dense() + 1).astype("u1")), "not those it was made with"),
     "labels missing": ("dense", removed("labels.npy"), "labels.npy is missing"),
     "labels shorter": ("dense", put("labels.npy", np.arange(5)), "labels.npy"),
     "pairs missing": ("dense", removed("dissimilar.npy"), "dissimilar.npy is missing"),
@@ -314,7 +317,7 @@ def test_interrupted_replacement_never_opens_as_a_mixture(tmp_path: Path, monkey
         written.append(path)
         path.write_text(json.dumps(value))
 
-    monkeypatch.setattr(dataset_module, "write_json", interrupted)
+    monkeypatch.setattr(description_module, "write_json", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store_constraints(folder, Pairs([[4, 5]], [[1, 2]]))
     if survived_writes:
@@ -335,6 +338,6 @@ def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_points_written_in_several_blocks_are_whole(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("nearfar.data.stored._WRITE_BYTES", 100)
+    monkeypatch.setattr("nearfar.data.dataset._WRITE_BYTES", 100)
     points = np.random.default_rng(0).standard_normal((50, 7))
     np.testing.assert_array_equal(all_rows(write_dataset(tmp_path / "a", points)), points.astype(np.float32))

@@ -1,6 +1,7 @@
 """Each format gives the points it holds, and a wrong file gives one line that says what is wrong where."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
-from nearfar.data.constraints import Pairs
-from nearfar.data.formats import read_points
-from nearfar.data.formats.constraint_files import read_index_pairs, read_pairs, read_triplets
+from nearfar.data.formats import Choice, Table, read_blocks, read_points
+from nearfar.data.formats import constraint_files as constraints
 from nearfar.data.formats.label_files import read_labels
+from nearfar.data.ids import PointNames
 from nearfar.errors import InvalidFile, InvalidInput
 
 POINTS = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -23,6 +24,37 @@ def as_dense(points: object) -> np.ndarray:
     return points.toarray() if sp.issparse(points) else np.asarray(points)
 
 
+def read_all(path: Path, *keys: str | None) -> Table:
+    """All blocks of a file as one."""
+    blocks = list(read_blocks(path, Choice(*keys)))
+    stacked = sp.vstack if sp.issparse(blocks[0].points) else np.concatenate
+    labels = None if blocks[0].labels is None else np.concatenate([block.labels for block in blocks])
+    return Table(stacked([block.points for block in blocks]), labels)
+
+
+MANY = PointNames(2**40)
+
+
+def collected(blocks: Iterable[constraints.ConstraintBlock]) -> dict[str, np.ndarray]:
+    """The constraints of each kind, all blocks together."""
+    found: dict[str, list[np.ndarray]] = {}
+    for block in blocks:
+        found.setdefault(block.kind, []).append(block.indices)
+    return {kind: np.concatenate(parts) for kind, parts in found.items()}
+
+
+def read_pairs(path: Path) -> dict[str, np.ndarray]:
+    return collected(constraints.read_pairs(path, MANY))
+
+
+def read_index_pairs(path: Path) -> np.ndarray:
+    return collected(constraints.read_index_pairs(path, "similar", MANY))["similar"]
+
+
+def read_triplets(path: Path) -> np.ndarray:
+    return next(iter(collected(constraints.read_triplets(path, MANY)).values()))
+
+
 def csr_arrays(**changes: object) -> dict[str, object]:
     arrays = {"data": SPARSE.data, "indices": SPARSE.indices, "indptr": SPARSE.indptr, "shape": SPARSE.shape}
     return arrays | changes
@@ -30,10 +62,11 @@ def csr_arrays(**changes: object) -> dict[str, object]:
 
 def test_npy_is_mapped_not_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", POINTS)
-    table = read_points(tmp_path / "a.npy")
+    (table,) = read_blocks(tmp_path / "a.npy")
     assert isinstance(table.points, np.memmap)
     assert table.labels is None
     np.testing.assert_array_equal(table.points, POINTS)
+    np.testing.assert_array_equal(read_points(tmp_path / "a.npy").rows(np.arange(4)), POINTS)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +83,7 @@ def test_npy_is_mapped_not_loaded(tmp_path: Path) -> None:
 )
 def test_npz_arrays_by_their_usual_or_given_names(tmp_path: Path, arrays, keys, labelled) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    table = read_points(tmp_path / "a.npz", *keys)
+    table = read_all(tmp_path / "a.npz", *keys)
     np.testing.assert_array_equal(table.points, POINTS)
     if labelled:
         np.testing.assert_array_equal(table.labels, LABELS)
@@ -62,13 +95,13 @@ def test_npz_arrays_by_their_usual_or_given_names(tmp_path: Path, arrays, keys, 
 def test_images_become_rows(tmp_path: Path, name: str) -> None:
     images = np.arange(5 * 28 * 28).reshape(5, 28, 28)
     np.save(tmp_path / name, images) if name == "a.npy" else np.savez(tmp_path / name, X=images)
-    np.testing.assert_array_equal(read_points(tmp_path / name).points, images.reshape(5, 784))
+    np.testing.assert_array_equal(read_all(tmp_path / name).points, images.reshape(5, 784))
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
 def test_scipys_own_files(tmp_path: Path, kind: str) -> None:
     sp.save_npz(tmp_path / "a.npz", SPARSE.asformat(kind))
-    table = read_points(tmp_path / "a.npz")
+    table = read_all(tmp_path / "a.npz")
     assert table.points.format == "csr"
     assert table.points.dtype == np.uint16
     np.testing.assert_array_equal(table.points.toarray(), SPARSE.toarray())
@@ -76,7 +109,7 @@ def test_scipys_own_files(tmp_path: Path, kind: str) -> None:
 
 def test_csr_arrays_with_labels_beside(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **csr_arrays(y=LABELS))
-    table = read_points(tmp_path / "a.npz")
+    table = read_all(tmp_path / "a.npz")
     np.testing.assert_array_equal(table.points.toarray(), SPARSE.toarray())
     np.testing.assert_array_equal(table.labels, LABELS)
 
@@ -87,9 +120,9 @@ def test_svmlight(tmp_path: Path, suffix: str, zero_based: bool) -> None:
     path = tmp_path / f"a{suffix}"
     first_used = sp.csr_matrix(POINTS + 1)
     dump_svmlight_file(first_used, LABELS, str(path), zero_based=zero_based)
-    table = read_points(path)
-    np.testing.assert_array_equal(as_dense(table.points), POINTS + 1)
-    np.testing.assert_array_equal(table.labels, LABELS)
+    rows = read_points(path).rows(np.arange(4))
+    np.testing.assert_array_equal(rows.to_scipy().toarray(), POINTS + 1)
+    np.testing.assert_array_equal(read_all(path).labels, LABELS)
 
 
 WRONG_NPZ: dict[str, tuple[dict[str, object], tuple[str | None, str | None], str]] = {
@@ -127,7 +160,7 @@ WRONG_NPZ: dict[str, tuple[dict[str, object], tuple[str | None, str | None], str
 def test_a_wrong_npz_is_said(tmp_path: Path, arrays, keys, message) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(InvalidInput, match=message) as error:
-        read_points(tmp_path / "a.npz", *keys)
+        read_all(tmp_path / "a.npz", *keys)
     assert "\n" not in str(error.value)
 
 
@@ -139,11 +172,11 @@ def test_an_npz_cut_or_damaged_anywhere_is_said(tmp_path: Path, save) -> None:
     for length in range(0, len(whole), 37):
         path.write_bytes(whole[:length])
         with pytest.raises(InvalidFile, match=r"a\.npz"):
-            read_points(path)
+            read_all(path)
     middle = len(whole) // 2
     path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :])
     with pytest.raises(InvalidFile, match="damaged"):
-        read_points(path)
+        read_all(path)
 
 
 class Trap:
@@ -163,7 +196,7 @@ def test_reading_never_unpickles(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", objects, allow_pickle=True)
     for name in ("a.npz", "a.npy"):
         with pytest.raises(InvalidFile):
-            read_points(tmp_path / name)
+            read_all(tmp_path / name)
     assert not trapped.exists()
 
 
@@ -190,24 +223,24 @@ def test_a_wrong_file_is_said(tmp_path: Path, name, content, message) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidInput, match=message) as error:
-        read_points(tmp_path / name)
+        read_all(tmp_path / name)
     assert "\n" not in str(error.value)
 
 
 def test_a_folder_and_an_array_under_another_name_are_said(tmp_path: Path) -> None:
     (tmp_path / "a.npz").mkdir()
     with pytest.raises(InvalidFile, match="is not a file"):
-        read_points(tmp_path / "a.npz")
+        read_all(tmp_path / "a.npz")
     np.save(tmp_path / "b.npy", POINTS)
     (tmp_path / "b.npy").rename(tmp_path / "b.npz")
     with pytest.raises(InvalidFile, match=r"single array.*\.npy"):
-        read_points(tmp_path / "b.npz")
+        read_all(tmp_path / "b.npz")
 
 
 def test_keys_are_for_npz(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", POINTS)
     with pytest.raises(InvalidInput, match="--points-key"):
-        read_points(tmp_path / "a.npy", points_key="X")
+        read_all(tmp_path / "a.npy", "X")
 
 
 ROWS = np.array([[0, 1, 1], [2, 3, -1], [4, 5, 1]])
@@ -230,26 +263,25 @@ SAME_ROWS = {
 def test_pairs_from_text(tmp_path: Path, text: str, suffix: str) -> None:
     (tmp_path / f"a{suffix}").write_text(text, encoding="utf-8", newline="")
     pairs = read_pairs(tmp_path / f"a{suffix}")
-    np.testing.assert_array_equal(pairs.similar, [[0, 1], [4, 5]])
-    np.testing.assert_array_equal(pairs.dissimilar, [[2, 3]])
+    np.testing.assert_array_equal(pairs["similar"], [[0, 1], [4, 5]])
+    np.testing.assert_array_equal(pairs["dissimilar"], [[2, 3]])
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64, np.int8])
 def test_pairs_from_npy(tmp_path: Path, dtype) -> None:
     np.save(tmp_path / "a.npy", ROWS.astype(dtype))
     pairs = read_pairs(tmp_path / "a.npy")
-    assert isinstance(pairs, Pairs)
-    np.testing.assert_array_equal(pairs.similar, [[0, 1], [4, 5]])
-    np.testing.assert_array_equal(pairs.dissimilar, [[2, 3]])
+    np.testing.assert_array_equal(pairs["similar"], [[0, 1], [4, 5]])
+    np.testing.assert_array_equal(pairs["dissimilar"], [[2, 3]])
 
 
 def test_index_pairs_and_triplets(tmp_path: Path) -> None:
     (tmp_path / "pairs.txt").write_text("0 1\n5 6\n")
     np.testing.assert_array_equal(read_index_pairs(tmp_path / "pairs.txt"), [[0, 1], [5, 6]])
     (tmp_path / "one.csv").write_text("anchor,near,far\n7,8,9\n")
-    np.testing.assert_array_equal(read_triplets(tmp_path / "one.csv").indices, [[7, 8, 9]])
+    np.testing.assert_array_equal(read_triplets(tmp_path / "one.csv"), [[7, 8, 9]])
     np.save(tmp_path / "four.npy", [[1, 2, 3, 4]])
-    np.testing.assert_array_equal(read_triplets(tmp_path / "four.npy").indices, [[1, 2, 3, 4]])
+    np.testing.assert_array_equal(read_triplets(tmp_path / "four.npy"), [[1, 2, 3, 4]])
 
 
 WRONG_CONSTRAINTS: dict[str, tuple[object, str, str | np.ndarray, str]] = {
@@ -322,7 +354,7 @@ def test_an_npy_of_fractions_is_not_rounded(tmp_path: Path) -> None:
 )
 def test_labels_from_text(tmp_path: Path, text: str, labels: list[object]) -> None:
     (tmp_path / "labels.txt").write_text(text, encoding="utf-8", newline="")
-    assert read_labels(tmp_path / "labels.txt").tolist() == labels
+    assert np.concatenate(list(read_labels(tmp_path / "labels.txt"))).tolist() == labels
 
 
 @pytest.mark.parametrize(
@@ -332,4 +364,4 @@ def test_labels_from_text(tmp_path: Path, text: str, labels: list[object]) -> No
 def test_wrong_labels_are_said(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "labels.txt").write_bytes(content)
     with pytest.raises(InvalidFile, match=message):
-        read_labels(tmp_path / "labels.txt")
+        list(read_labels(tmp_path / "labels.txt"))

@@ -9,12 +9,15 @@ from sklearn.datasets import dump_svmlight_file
 
 from nearfar.data.constraints import Comparisons, Pairs
 from nearfar.data.dataset import Dataset
-from nearfar.data.ingest import ingest
+from nearfar.data.formats import Choice
+from nearfar.data.ingest import ConstraintFiles, ingest
 from nearfar.data.points import SparseRows
 from nearfar.errors import InvalidInput
 
 POINTS = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
+KINDS = ("pairs", "similar", "dissimilar", "triplets")
+CHOSEN = ("points_key", "labels_key", "label_column", "id_column")
 
 
 def all_rows(dataset: Dataset) -> np.ndarray:
@@ -65,7 +68,7 @@ def test_sources_are_stacked_in_order(files: Path, tmp_path: Path) -> None:
 
 
 def test_named_arrays_and_a_file_of_labels(files: Path, tmp_path: Path) -> None:
-    dataset, _ = ingest([files / "named.npz"], tmp_path / "named", points_key="a", labels_key="b")
+    dataset, _ = ingest([files / "named.npz"], tmp_path / "named", choice=Choice(points_key="a", labels_key="b"))
     assert dataset.labels is not None
     assert dataset.labels.tolist() == LABELS.tolist()
     dataset, _ = ingest([files / "both.npz"], tmp_path / "file", labels=files / "labels.txt")
@@ -74,12 +77,13 @@ def test_named_arrays_and_a_file_of_labels(files: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_in_one_file_and_in_two_are_the_same(files: Path, tmp_path: Path) -> None:
-    one, remarks = ingest([files / "points.npy"], tmp_path / "one", pairs=files / "pairs.csv")
+    one, remarks = ingest(
+        [files / "points.npy"], tmp_path / "one", constraints=ConstraintFiles(pairs=files / "pairs.csv")
+    )
     two, _ = ingest(
         [files / "points.npy"],
         tmp_path / "two",
-        similar=files / "similar.txt",
-        dissimilar=files / "dissimilar.txt",
+        constraints=ConstraintFiles(similar=files / "similar.txt", dissimilar=files / "dissimilar.txt"),
     )
     assert remarks == []
     for dataset in (one, two):
@@ -89,7 +93,9 @@ def test_pairs_in_one_file_and_in_two_are_the_same(files: Path, tmp_path: Path) 
 
 
 def test_triplets(files: Path, tmp_path: Path) -> None:
-    dataset, remarks = ingest([files / "both.npz"], tmp_path / "out", triplets=files / "triplets.tsv")
+    dataset, remarks = ingest(
+        [files / "both.npz"], tmp_path / "out", constraints=ConstraintFiles(triplets=files / "triplets.tsv")
+    )
     assert isinstance(dataset.constraints, Comparisons)
     assert dataset.constraints.indices.tolist() == [[0, 3, 1]]
     assert dataset.labels is not None
@@ -97,10 +103,12 @@ def test_triplets(files: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_odd_is_remarked_and_kept(files: Path, tmp_path: Path) -> None:
-    _, remarks = ingest([files / "points.npy"], tmp_path / "odd", pairs=files / "odd.csv")
+    _, remarks = ingest([files / "points.npy"], tmp_path / "odd", constraints=ConstraintFiles(pairs=files / "odd.csv"))
     assert any("1 pairs join a point with itself" in remark for remark in remarks)
     assert any("1 pairs are both similar and dissimilar" in remark for remark in remarks)
-    _, remarks = ingest([files / "points.npy"], tmp_path / "one kind", similar=files / "similar.txt")
+    _, remarks = ingest(
+        [files / "points.npy"], tmp_path / "one kind", constraints=ConstraintFiles(similar=files / "similar.txt")
+    )
     assert any("no dissimilar pairs" in remark for remark in remarks)
     _, remarks = ingest([files / "points.npy"], tmp_path / "bare")
     assert any("neither labels nor constraints" in remark for remark in remarks)
@@ -131,11 +139,20 @@ WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
 }
 
 
+def arguments(files: Path, options: dict[str, str]) -> dict[str, object]:
+    """The arguments of ingest for what the command line calls by these names."""
+    paths = {name: files / value for name, value in options.items() if name in KINDS}
+    chosen = {name: value for name, value in options.items() if name in CHOSEN}
+    given: dict[str, object] = {"constraints": ConstraintFiles(**paths), "choice": Choice(**chosen)}
+    if "labels" in options:
+        given["labels"] = files / options["labels"]
+    return given
+
+
 @pytest.mark.parametrize(("sources", "options", "message"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_input_is_said_and_leaves_nothing(files: Path, tmp_path: Path, sources, options, message) -> None:
-    given = {name: value if name.endswith("_key") else files / value for name, value in options.items()}
     with pytest.raises(InvalidInput, match=message) as error:
-        ingest([files / source for source in sources], tmp_path / "out", **given)
+        ingest([files / source for source in sources], tmp_path / "out", **arguments(files, options))
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == [files]
 

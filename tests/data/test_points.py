@@ -50,10 +50,11 @@ def with_duplicates(X, _folder):
     return sp.csr_matrix((data, np.repeat(matrix.indices, 2), 2 * matrix.indptr), matrix.shape)
 
 
-def mapped_csr(X, folder):
+def mapped_csr(X, folder, value_type=np.int64, column_type=np.int32):
     matrix = sp.csr_matrix(X)
-    names = ("data", "indices", "indptr")
-    return SparsePoints(*(mapped(getattr(matrix, name), folder, name) for name in names), matrix.shape[1])
+    data, columns = matrix.data.astype(value_type), matrix.indices.astype(column_type)
+    arrays = {"data": data, "indices": columns, "indptr": matrix.indptr}
+    return SparsePoints(*(mapped(array, folder, name) for name, array in arrays.items()), matrix.shape[1])
 
 
 DENSE = {
@@ -78,6 +79,7 @@ SPARSE = {
     "duplicates": with_duplicates,
     "long floats": lambda X, _folder: sp.csr_matrix(X, dtype=np.longdouble),
     "mapped": mapped_csr,
+    "mapped half floats, short columns": lambda X, folder: mapped_csr(X, folder, np.float16, np.uint16),
 }
 STORAGES = {f"dense {name}": store for name, store in DENSE.items()} | {
     f"sparse {name}": store for name, store in SPARSE.items()

@@ -18,6 +18,7 @@ Indices = NDArray[np.integer[Any]]
 Weights = NDArray[np.float32]
 
 _CHECK_ROWS = 1 << 20
+_COUNT_ROWS = 4 << 20
 _CONTRADICTION_SAMPLE = 4 << 20
 _MISSING = {"None", "nan", "NaT", "<NA>"}
 """What missing labels print as, those of pandas among them; a string of this name is a label like any other."""
@@ -42,8 +43,8 @@ class Pairs:
         similar_weights: ArrayLike | None = None,
         dissimilar_weights: ArrayLike | None = None,
     ) -> None:
-        object.__setattr__(self, "similar", _index_array(similar, (2,), "similar pairs"))
-        object.__setattr__(self, "dissimilar", _index_array(dissimilar, (2,), "dissimilar pairs"))
+        object.__setattr__(self, "similar", index_array(similar, (2,), "similar pairs"))
+        object.__setattr__(self, "dissimilar", index_array(dissimilar, (2,), "dissimilar pairs"))
         object.__setattr__(self, "similar_weights", weights_of(self.similar, similar_weights, "similar pairs"))
         object.__setattr__(
             self, "dissimilar_weights", weights_of(self.dissimilar, dissimilar_weights, "dissimilar pairs")
@@ -73,7 +74,7 @@ class Pairs:
         share = max(1, -(-len(self) // _CONTRADICTION_SAMPLE))
         similar = _sampled_codes(self.similar, n_points, share)
         dissimilar = _sampled_codes(self.dissimilar, n_points, share)
-        return share * len(np.intersect1d(similar, dissimilar))
+        return share * _count_common(similar, dissimilar)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Comparisons:
     weights: Weights | None
 
     def __init__(self, indices: ArrayLike, weights: ArrayLike | None = None) -> None:
-        object.__setattr__(self, "indices", _index_array(indices, (3, 4), "comparisons"))
+        object.__setattr__(self, "indices", index_array(indices, (3, 4), "comparisons"))
         object.__setattr__(self, "weights", weights_of(self.indices, weights, "comparisons"))
         if not len(self):
             raise InvalidConstraints("there are no triplets or quadruplets; expected at least one")
@@ -110,6 +111,44 @@ class Comparisons:
         _check_range(self.indices, n_points, "triplets" if self.indices.shape[1] == 3 else "quadruplets")
         impossible = _count_equal(self.indices, *((0, 2) if self.indices.shape[1] == 3 else (2, 3)))
         return [f"{impossible} comparisons have a far pair of one point with itself"] if impossible else []
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of some labels, in order, and how many points each has."""
+
+    names: NDArray[Any]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, labels: NDArray[Any]) -> "Classes":
+        """Count in blocks, so that labels may be memory-mapped; memory grows with the classes only."""
+        names, counts = np.unique(labels[:_COUNT_ROWS], return_counts=True)
+        for start in range(_COUNT_ROWS, len(labels), _COUNT_ROWS):
+            more = np.unique(labels[start : start + _COUNT_ROWS], return_counts=True)
+            names, places = np.unique(np.concatenate((names, more[0])), return_inverse=True)
+            counts = np.bincount(places, np.concatenate((counts, more[1]))).astype(np.int64)
+        return cls(names, counts)
+
+    def check(self) -> list[str]:
+        """Raise if labels of these classes cannot teach; return what is odd but can be trained on."""
+        if len(self.names) < 2:
+            raise InvalidConstraints(
+                f"all labels are {self.names[0]}; expected at least two classes, else nothing is dissimilar"
+            )
+        if self.counts.max() < 2:
+            raise InvalidConstraints(
+                "every class has one point; expected a class of two or more, else nothing is similar"
+            )
+        lonely = int((self.counts == 1).sum())
+        return [f"{lonely} classes have one point each: such a point is only ever the far one"] if lonely else []
+
+    def remarks(self) -> list[str]:
+        """What is odd about labels that are kept in any case, since constraints may teach in their place."""
+        try:
+            return self.check()
+        except InvalidConstraints as error:
+            return [f"labels alone cannot be trained on: {error}"]
 
 
 class Labels:
@@ -136,17 +175,7 @@ class Labels:
         """Raise if these labels cannot teach; return what is odd but can be trained on, one sentence each."""
         if len(self) != n_points:
             raise InvalidConstraints(f"there are {len(self)} labels for {n_points} points; expected one a point")
-        counts = np.bincount(self.codes)
-        if len(counts) < 2:
-            raise InvalidConstraints(
-                f"all labels are {self.classes[0]}; expected at least two classes, else nothing is dissimilar"
-            )
-        if counts.max() < 2:
-            raise InvalidConstraints(
-                "every class has one point; expected a class of two or more, else nothing is similar"
-            )
-        lonely = int((counts == 1).sum())
-        return [f"{lonely} classes have one point each: such a point is only ever the far one"] if lonely else []
+        return Classes(self.classes, np.bincount(self.codes)).check()
 
 
 class Groups:
@@ -217,7 +246,8 @@ def _any_missing(labels: NDArray[Any]) -> bool:
     return labels.dtype.kind in "fcmM" and not bool(np.isfinite(labels).all())
 
 
-def _index_array(values: ArrayLike, widths: tuple[int, ...], name: str) -> Indices:
+def index_array(values: ArrayLike, widths: tuple[int, ...], name: str) -> Indices:
+    """Indices of points, (n, one of ``widths``), not copied if they are whole numbers already, read-only."""
     array = values if isinstance(values, np.ndarray) else np.asarray(values)
     expected = " or ".join(f"(n, {width})" for width in widths)
     if array.size == 0:
@@ -268,8 +298,18 @@ def _sampled_codes(pairs: Indices, n_points: int, share: int) -> NDArray[np.int6
     """One number a pair, the same in either order; of all possible pairs only one in ``share`` is looked at."""
     kept = [np.empty(0, np.int64)]
     for start in range(0, len(pairs), _CHECK_ROWS):
-        block = np.sort(pairs[start : start + _CHECK_ROWS].astype(np.int64), axis=1)
-        codes = block[:, 0] * n_points + block[:, 1]
+        left, right = pairs[start : start + _CHECK_ROWS].T.astype(np.int64)
+        codes = np.minimum(left, right) * n_points + np.maximum(left, right)
         scrambled = codes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
         kept.append(codes[scrambled % np.uint64(share) == 0])
     return np.concatenate(kept)
+
+
+def _count_common(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
+    """How many numbers stand in both, each counted once. By sorting, which NumPy does faster than hashing."""
+    if not (len(left) and len(right)):
+        return 0
+    left, right = np.sort(left), np.sort(right)
+    once = left[np.concatenate(([True], left[1:] != left[:-1]))]
+    places = np.minimum(np.searchsorted(right, once), len(right) - 1)
+    return int((right[places] == once).sum())

@@ -1,6 +1,8 @@
 """Compiled gathers: rows, and differences of rows, straight into float32 blocks.
 
 One pass each: the row is read in its stored type, scaled and written, with no array in between. They release the GIL.
+Half floats come as their bits (uint16) with a table of what the bits mean (``halves``), since compiled loops do not
+know the type; for every other type ``halves`` is None, and the loops are compiled without it.
 """
 
 from typing import Any
@@ -13,31 +15,35 @@ Array = NDArray[Any]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def dense_rows(stored: Array, indices: Array, inverse_scale: Array, out: Array) -> None:
+def dense_rows(stored: Array, halves: Array | None, indices: Array, inverse_scale: Array, out: Array) -> None:
     """``out[i] = stored[indices[i]] * inverse_scale``; an empty scale stands for ones."""
     scaled = len(inverse_scale) > 0
     for i in range(len(indices)):
         row, target = stored[indices[i]], out[i]
         if scaled:
             for j in range(len(target)):
-                target[j] = np.float32(row[j]) * inverse_scale[j]
+                target[j] = (np.float32(row[j]) if halves is None else halves[row[j]]) * inverse_scale[j]
         else:
             for j in range(len(target)):
-                target[j] = np.float32(row[j])
+                target[j] = np.float32(row[j]) if halves is None else halves[row[j]]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def dense_differences(stored: Array, left: Array, right: Array, inverse_scale: Array, out: Array) -> None:
+def dense_differences(
+    stored: Array, halves: Array | None, left: Array, right: Array, inverse_scale: Array, out: Array
+) -> None:
     """``out[i] = (stored[left[i]] - stored[right[i]]) * inverse_scale``; an empty scale stands for ones."""
     scaled = len(inverse_scale) > 0
     for i in range(len(left)):
         a, b, target = stored[left[i]], stored[right[i]], out[i]
+        for j in range(len(target)):
+            if halves is None:
+                target[j] = np.float32(a[j]) - np.float32(b[j])
+            else:
+                target[j] = halves[a[j]] - halves[b[j]]
         if scaled:
             for j in range(len(target)):
-                target[j] = (np.float32(a[j]) - np.float32(b[j])) * inverse_scale[j]
-        else:
-            for j in range(len(target)):
-                target[j] = np.float32(a[j]) - np.float32(b[j])
+                target[j] *= inverse_scale[j]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -51,8 +57,8 @@ def count_stored(indptr: Array, indices: Array) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sparse_rows(
-    data: Array, columns: Array, indptr: Array, sides: Array, inverse_scale: Array, starts: Array, out_values: Array,
-    out_columns: Array,
+    data: Array, halves: Array | None, columns: Array, indptr: Array, sides: Array, inverse_scale: Array, starts: Array,
+    out_values: Array, out_columns: Array,
 ) -> None:  # fmt: skip
     """Gather CSR rows, or differences of rows, as CSR rows.
 
@@ -68,7 +74,7 @@ def sparse_rows(
             sign = np.float32(1 - 2 * side)
             for j in range(indptr[row], indptr[row + 1]):
                 column = columns[j]
-                value = sign * np.float32(data[j])
+                value = sign * (np.float32(data[j]) if halves is None else halves[data[j]])
                 if scaled:
                     value *= inverse_scale[column]
                 out_values[position] = value

@@ -1,91 +1,99 @@
-"""Ids: points named by other things than their row numbers."""
+"""Names of points other than their row numbers, and the way back from a name to its row."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nearfar.errors import InvalidConstraints, InvalidInput
+from nearfar.errors import InvalidConstraints, InvalidPoints
 
-_KINDS = {"U": "text", "i": "whole numbers", "u": "whole numbers"}
+_CHECK_ROWS = 1 << 20
 
 
-class Ids:
-    """Finds the row of an id: whole numbers or text, each once.
+class IdLookup:
+    """Finds the rows of ids. Ids in ascending order cost no memory, others 8 bytes a point and a sorted copy.
 
     Parameters
     ----------
-    ids : array of shape (n,), or mapping of ids to rows
-        The id of each row, in order; or for each id its row.
+    ids
+        One id a point, whole numbers or text, maybe memory-mapped. One that stands twice is an error.
     """
 
-    def __init__(self, ids: ArrayLike | Mapping[Any, int]) -> None:
-        rows = None
-        if isinstance(ids, Mapping):
-            rows = np.array(list(ids.values()))
-            if rows.dtype.kind not in "iu":
-                raise InvalidInput(f"ids are mapped to rows of type {rows.dtype}; expected whole numbers")
-        array = _plain(list(ids) if isinstance(ids, Mapping) else ids)
-        if array.ndim != 1 or not len(array) or array.dtype.kind not in _KINDS:
-            raise InvalidInput(
-                f"ids have shape {array.shape} and type {array.dtype}; expected whole numbers or text, one a point"
-            )
-        order = np.argsort(array, kind="stable")
-        self._sorted = array[order]
-        self._rows: NDArray[np.integer[Any]] = order if rows is None else rows[order]
-        again = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
-        if len(again):
-            raise InvalidInput(f"the id {self._sorted[again[0]]!s} stands for more than one point; expected each once")
+    def __init__(self, ids: NDArray[Any]) -> None:
+        self._order: NDArray[np.int64] | None = None
+        self._sorted = ids
+        if not _ascending(ids):
+            self._order = np.argsort(ids, kind="stable")
+            self._sorted = np.asarray(ids[self._order])
+            self._refuse_repeats()
 
-    def __len__(self) -> int:
-        return len(self._sorted)
+    def rows(self, wanted: NDArray[Any]) -> NDArray[np.int64]:
+        """The row of each wanted id, -1 for one that no point has."""
+        if (wanted.dtype.kind == "U") != (self._sorted.dtype.kind == "U"):
+            return np.full(wanted.shape, -1, np.int64)
+        places = np.searchsorted(self._sorted, wanted)
+        places[places == len(self._sorted)] = 0
+        found = self._sorted[places] == wanted
+        return np.where(found, places if self._order is None else self._order[places], -1)
 
     @property
-    def largest_row(self) -> int:
-        """The last row that has an id."""
-        return int(self._rows.max())
+    def are_text(self) -> bool:
+        """Whether the ids are text."""
+        return self._sorted.dtype.kind == "U"
 
-    def rows(self, ids: Any) -> NDArray[np.integer[Any]]:
-        """The rows of these ids, in the same shape; an id that is not known is named in the error."""
-        wanted = _plain(ids)
-        if _KINDS.get(wanted.dtype.kind) != _KINDS[self._sorted.dtype.kind]:
-            missing = np.argwhere(_is_missing(np.asarray(ids, object)))
-            if len(missing):
-                raise InvalidConstraints(f"row {missing[0][0]} has a missing id; drop such rows, or fill it in")
+    def _refuse_repeats(self) -> None:
+        assert self._order is not None
+        repeats = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
+        if not len(repeats):
+            return
+        place = repeats[np.argmin(self._order[repeats + 1])]
+        before, again = self._order[place], self._order[place + 1]
+        raise InvalidPoints(
+            f"the id {self._sorted[place]} stands for point {before} and for point {again}; expected each id once"
+        )
+
+
+@dataclass(frozen=True)
+class PointNames:
+    """What constraints call the points: their ids where they have such, else their row numbers."""
+
+    n_points: int
+    lookup: IdLookup | None = None
+
+    @property
+    def are_text(self) -> bool:
+        """Whether points are called by text."""
+        return self.lookup is not None and self.lookup.are_text
+
+    def rows(self, names: NDArray[Any], place: Callable[[int], str]) -> NDArray[np.integer[Any]]:
+        """The rows of the points of these names, (n, width); ``place`` says where a row of names was read."""
+        rows = names if self.lookup is None else self.lookup.rows(names)
+        wrong = (rows < 0) | (rows >= self.n_points)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            name = names[row, column]
             raise InvalidConstraints(
-                f"ids have type {wanted.dtype}, but those of the points are {_KINDS[self._sorted.dtype.kind]}"
+                f"{place(int(row))}: index {name}, but there are {self.n_points} points; "
+                f"indices go from 0 to {self.n_points - 1}"
+                if self.lookup is None
+                else f"{place(int(row))}: no point has the id {name}; expected one of the ids given with the points"
             )
-        places = np.minimum(np.searchsorted(self._sorted, wanted), len(self) - 1)
-        unknown = np.argwhere(self._sorted[places] != wanted)
-        if len(unknown):
-            first = tuple(unknown[0])
-            raise InvalidConstraints(
-                f"row {first[0]} has the id {wanted[first]!s}, which is not among the {len(self)} ids of the points"
-            )
-        return self._rows[places]
+        return rows
 
 
-def _plain(ids: Any) -> NDArray[Any]:
-    """Ids as an array of whole numbers or text where they are that, whatever held them."""
-    array = np.asarray(ids)
-    if array.dtype.kind not in "OT":
-        return array
-    values = array.ravel().tolist()
-    if all(isinstance(value, str) for value in values):
-        return array.astype(np.str_)
-    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        return array.astype(np.int64)
-    return array
+def are_row_numbers(ids: NDArray[Any]) -> bool:
+    """Whether the ids are 0, 1, 2, …, and so say nothing."""
+    return ids.dtype.kind in "iu" and all(
+        np.array_equal(ids[start : start + _CHECK_ROWS], np.arange(start, min(len(ids), start + _CHECK_ROWS)))
+        for start in range(0, len(ids), _CHECK_ROWS)
+    )
 
 
-def _is_missing(ids: NDArray[np.object_]) -> NDArray[np.bool_]:
-    """Where there is None, or something that is not equal to itself, or that does not know whether it is."""
-
-    def missing(value: Any) -> bool:
-        try:
-            return value is None or bool(value != value)  # noqa: PLR0124 - only NaN differs from itself
-        except TypeError:  # pandas' NA
-            return True
-
-    return np.array([missing(value) for value in ids.ravel()], np.bool_).reshape(ids.shape)
+def _ascending(ids: NDArray[Any]) -> bool:
+    """Whether each id is above the one before."""
+    return all(
+        bool((block[1:] > block[:-1]).all())
+        for block in (ids[start : start + _CHECK_ROWS + 1] for start in range(0, len(ids), _CHECK_ROWS))
+    )

@@ -1,140 +1,196 @@
-"""From the user's files to a dataset folder: read, stack, validate, and only then write."""
+"""From the user's files to a dataset folder, block by block: memory does not grow with the files."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from nearfar.data.constraints import Comparisons, Labels, Pairs
-from nearfar.data.dataset import Dataset, write_dataset
-from nearfar.data.formats import Table, read_points
-from nearfar.data.formats.constraint_files import read_index_pairs, read_pairs, read_triplets
+from nearfar.data.constraints import Pairs
+from nearfar.data.dataset import Dataset
+from nearfar.data.formats import Choice, Format, Table, format_of, read_blocks
+from nearfar.data.formats.constraint_files import (
+    ConstraintBlock,
+    check_file,
+    read_index_pairs,
+    read_pairs,
+    read_triplets,
+)
 from nearfar.data.formats.label_files import read_labels
+from nearfar.data.ids import PointNames
 from nearfar.data.stored import storable_labels
+from nearfar.data.writer import DatasetWriter
 from nearfar.errors import InvalidConstraints, InvalidFile, InvalidPoints, InvalidSettings
+
+OnProgress = Callable[[int, int], None]
+"""Told how many bytes of how many are read."""
+
+
+@dataclass(frozen=True)
+class ConstraintFiles:
+    """Files of the user's own constraints: ``i, j, ±1``, or ``i, j`` of each kind, or ``anchor, near, far``."""
+
+    pairs: Path | None = None
+    similar: Path | None = None
+    dissimilar: Path | None = None
+    triplets: Path | None = None
+
+    def __post_init__(self) -> None:
+        if sum([bool(self.pairs), bool(self.similar or self.dissimilar), bool(self.triplets)]) > 1:
+            raise InvalidSettings(
+                "constraints come in several ways; give --pairs, or --similar and --dissimilar, or --triplets"
+            )
+
+    @property
+    def given(self) -> list[Path]:
+        """Those that there are."""
+        return [path for path in (self.pairs, self.similar, self.dissimilar, self.triplets) if path]
+
+    def read(self, points: PointNames) -> Iterator[ConstraintBlock]:
+        """All constraints, as rows of points."""
+        if self.pairs:
+            yield from read_pairs(self.pairs, points)
+        if self.triplets:
+            yield from read_triplets(self.triplets, points)
+        if self.similar:
+            yield from read_index_pairs(self.similar, "similar", points)
+        if self.dissimilar:
+            yield from read_index_pairs(self.dissimilar, "dissimilar", points)
 
 
 def ingest(
     sources: list[Path],
     out: Path,
     *,
-    points_key: str | None = None,
-    labels_key: str | None = None,
+    choice: Choice | None = None,
+    format_name: str | None = None,
     labels: Path | None = None,
-    pairs: Path | None = None,
-    similar: Path | None = None,
-    dissimilar: Path | None = None,
-    triplets: Path | None = None,
+    constraints: ConstraintFiles | None = None,
+    dtype: str = "auto",
+    on_progress: OnProgress | None = None,
 ) -> tuple[Dataset, list[str]]:
     """Make a dataset folder of some files, and return it with what is odd about it, one sentence each.
 
-    Several sources are stacked in the order given; indices in the constraints count over all of them.
-    Everything is validated before anything is written, and the folder appears complete or not at all.
+    Several sources are stacked in the order given; indices in the constraints count over all of them, unless the
+    points have ids, which constraints then name. Files are read in blocks, and written as they are read; the folder
+    appears complete or not at all.
 
     Parameters
     ----------
     sources
-        Files of points, see :func:`~nearfar.data.formats.read_points`.
+        Files of points, see :data:`~nearfar.data.formats.FORMATS`.
     out
         The folder to make; it must not exist.
-    points_key, labels_key
-        The names of the arrays in .npz files, where they are not the usual ones.
+    choice
+        Which arrays of .npz files, and which columns of tables, hold what.
+    format_name
+        The format of the sources, where the suffixes of their names do not say it.
     labels
         A file of labels, in place of those in the sources: .npy, or text with one a line.
-    pairs, similar, dissimilar, triplets
-        Files of the user's own constraints: ``i, j, ±1``, or ``i, j`` of each kind, or ``anchor, near, far``.
+    constraints
+        Files of the user's own constraints.
+    dtype
+        How values are stored: ``auto``, ``float16`` or ``float32``.
+    on_progress
+        Called after each block with the bytes read so far and those of all files.
     """
+    choice, constraints = choice or Choice(), constraints or ConstraintFiles()
     if out.exists():
         raise InvalidFile(f"{out} exists already; choose another name or remove it")
     if not sources:
         raise InvalidSettings("there are no sources; expected at least one file of points")
-    if labels is not None and labels_key is not None:
-        raise InvalidSettings(f"labels come from {labels} and from array {labels_key!r}; give one of the two")
-    constraints = _read_constraints(pairs, similar, dissimilar, triplets)
-    tables = [read_points(source, points_key, labels_key) for source in sources]
-    points = _stacked_points(sources, tables)
-    n_points = points.shape[0]
-    found_labels = read_labels(labels) if labels is not None else _stacked_labels(sources, tables)
-    if found_labels is not None:
-        found_labels = storable_labels(found_labels, n_points).array
-    remarks = _constraint_remarks(constraints, n_points) + _label_remarks(found_labels, n_points)
-    if constraints is None and found_labels is None:
-        remarks.append("there are neither labels nor constraints: these points can be searched, not trained on")
-    names = ", ".join(source.name for source in sources)
-    return write_dataset(out, points, found_labels, constraints, names), remarks
-
-
-def _read_constraints(
-    pairs: Path | None, similar: Path | None, dissimilar: Path | None, triplets: Path | None
-) -> Pairs | Comparisons | None:
-    ways = [bool(pairs), bool(similar or dissimilar), bool(triplets)]
-    if sum(ways) > 1:
+    if labels is not None and (choice.labels_key or choice.label_column):
         raise InvalidSettings(
-            "constraints come in several ways; give --pairs, or --similar and --dissimilar, or --triplets"
+            f"labels come from {labels} and from {choice.labels_key or choice.label_column!r}; give one of the two"
         )
-    if pairs:
-        return read_pairs(pairs)
-    if triplets:
-        return read_triplets(triplets)
-    if similar or dissimilar:
-        none = np.empty((0, 2), np.int32)
-        return Pairs(
-            read_index_pairs(similar) if similar else none,
-            read_index_pairs(dissimilar) if dissimilar else none,
-        )
-    return None
+    for path in constraints.given:
+        check_file(path)
+    if labels is not None and not labels.exists():
+        raise InvalidFile(f"{labels} is missing")
+    kind = _common_format(sources, format_name)
+    tables = _stacked(sources, choice, format_name, own_labels=labels is None)
+    first = next(tables)
+    advance = _Advance([*sources, *constraints.given], on_progress)
+    with DatasetWriter(
+        out,
+        n_features=None if kind.open_width else first.points.shape[1],
+        sparse=sp.issparse(first.points),
+        source=", ".join(source.name for source in sources),
+        dtype=dtype,
+        base_unknown=kind.base_unknown,
+    ) as writer:
+        for table in chain([first], tables):
+            writer.append(table.points, table.labels, table.ids)
+            advance(table.size)
+        if labels is not None:
+            for block in read_labels(labels):
+                writer.append_labels(block)
+        if constraints.given:
+            for some in constraints.read(PointNames(writer.n_points, writer.id_lookup())):
+                writer.append_constraints(some.kind, some.indices)
+                advance(some.size)
+    dataset = Dataset.open(out)
+    return dataset, writer.remarks + _remarks(dataset)
 
 
-def _stacked_points(sources: list[Path], tables: list[Table]) -> NDArray[Any] | sp.csr_matrix:
-    first = tables[0].points
-    for source, table in zip(sources, tables, strict=True):
-        if table.points.shape[1] != first.shape[1]:
+class _Advance:
+    """Counts the bytes read, and tells."""
+
+    def __init__(self, files: list[Path], on_progress: OnProgress | None) -> None:
+        self._total, self._done = sum(file.stat().st_size for file in files), 0
+        self._tell = on_progress
+
+    def __call__(self, size: int) -> None:
+        self._done = min(self._total, self._done + size)
+        if self._tell is not None:
+            self._tell(self._done, self._total)
+
+
+def _common_format(sources: list[Path], format_name: str | None) -> Format:
+    """The format of the sources; those whose features are counted in different ways cannot be stacked."""
+    kinds = [format_of(source, format_name) for source in sources]
+    for source, kind in zip(sources, kinds, strict=True):
+        if (kind.base_unknown, kind.open_width) != (kinds[0].base_unknown, kinds[0].open_width):
             raise InvalidPoints(
-                f"{source} has {table.points.shape[1]} features, but {sources[0]} has {first.shape[1]}; "
-                "expected as many in every source"
+                f"{source} is {kind.name}, but {sources[0]} is {kinds[0].name}; convert one, or ingest them apart"
             )
-        if sp.issparse(table.points) != sp.issparse(first):
-            raise InvalidPoints(f"{source} and {sources[0]} are not both sparse; convert one, or ingest them apart")
-    if len(tables) == 1:
-        return first
-    stack = [table.points for table in tables]
-    return sp.vstack(stack, format="csr") if sp.issparse(first) else np.concatenate(stack)
+    return kinds[0]
 
 
-def _stacked_labels(sources: list[Path], tables: list[Table]) -> NDArray[Any] | None:
-    found = [table.labels for table in tables if table.labels is not None]
-    if not found:
-        return None
-    if len(found) < len(tables):
-        without = next(source for source, table in zip(sources, tables, strict=True) if table.labels is None)
+def _stacked(sources: list[Path], choice: Choice, format_name: str | None, own_labels: bool) -> Iterator[Table]:
+    """The blocks of all sources, one after the other, after checking that they go together."""
+    first: Table | None = None
+    for source in sources:
+        for number, block in enumerate(read_blocks(source, choice, format_name)):
+            table = block if own_labels else replace(block, labels=None)
+            if first is None:
+                first = table
+            elif number == 0:
+                _check_alike(source, table, sources[0], first, format_of(source, format_name))
+            yield table
+
+
+def _check_alike(source: Path, table: Table, first_source: Path, first: Table, kind: Format) -> None:
+    if sp.issparse(table.points) != sp.issparse(first.points):
+        raise InvalidPoints(f"{source} and {first_source} are not both sparse; convert one, or ingest them apart")
+    if not kind.open_width and table.points.shape[1] != first.points.shape[1]:
+        raise InvalidPoints(
+            f"{source} has {table.points.shape[1]} features, but {first_source} has {first.points.shape[1]}; "
+            "expected as many in every source"
+        )
+    if (table.labels is None) != (first.labels is None):
+        without = source if table.labels is None else first_source
         raise InvalidConstraints(f"{without} has no labels, but others have; give all of them with --labels FILE")
-    stored = [storable_labels(labels, table.points.shape[0]).array for labels, table in zip(found, tables, strict=True)]
-    if len({labels.dtype.kind == "U" for labels in stored}) > 1:
+    labels = [storable_labels(found) for found in (table.labels, first.labels) if found is not None]
+    if len({found.dtype.kind == "U" for found in labels}) > 1:
         raise InvalidConstraints("labels are text in one source and numbers in another; expected the same in all")
-    return np.concatenate(stored) if len(stored) > 1 else stored[0]
 
 
-def _constraint_remarks(constraints: Pairs | Comparisons | None, n_points: int) -> list[str]:
-    if constraints is None:
+def _remarks(dataset: Dataset) -> list[str]:
+    if dataset.constraints is None and dataset.labels is None:
+        return ["there are neither labels nor constraints: these points can be searched, not trained on"]
+    if not isinstance(dataset.constraints, Pairs):
         return []
-    remarks = constraints.check(n_points)
-    if isinstance(constraints, Pairs):
-        for kind, count in (
-            ("similar", len(constraints.similar)),
-            ("dissimilar", len(constraints.dissimilar)),
-        ):
-            if not count:
-                remarks.append(f"there are no {kind} pairs: most losses need both kinds")
-    return remarks
-
-
-def _label_remarks(labels: NDArray[Any] | None, n_points: int) -> list[str]:
-    """Labels that cannot teach are kept, since constraints may, but not in silence."""
-    if labels is None:
-        return []
-    try:
-        return Labels(labels).check(n_points)
-    except InvalidConstraints as error:
-        return [f"labels alone cannot be trained on: {error}"]
+    counts = {"similar": len(dataset.constraints.similar), "dissimilar": len(dataset.constraints.dissimilar)}
+    return [f"there are no {kind} pairs: most losses need both kinds" for kind, count in counts.items() if not count]

@@ -21,6 +21,9 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.integer[Any]]
 
 _UNSCALED = np.empty(0, np.float32)
+_HALVES: Floats = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+"""What each of the bit patterns of a half float means."""
+
 _BLOCK_BYTES = 32 << 20
 
 
@@ -94,22 +97,7 @@ class Points(ABC):
     def check_finite(self, indices: Indices | None = None) -> None:
         """Raise if a point (of those given) has NaN or infinity in it, and name it."""
         for place, block in self.blocks(indices):
-            values = block.values if isinstance(block, SparseRows) else block
-            with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(values.sum()) or np.isfinite(values).all():
-                    continue
-            if isinstance(block, SparseRows):
-                entry = int(np.flatnonzero(~np.isfinite(values))[0])
-                row, feature = (
-                    int(np.searchsorted(block.starts, entry, "right")) - 1,
-                    int(block.columns[entry]),
-                )
-            else:
-                row, feature = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
-            point = place.start + row if indices is None else int(indices[place.start + row])
-            raise InvalidPoints(
-                f"point {point} has NaN or infinity in feature {feature}; points must be finite: fill or drop such rows"
-            )
+            check_finite_rows(block, np.arange(place.start, place.stop) if indices is None else indices[place])
 
 
 class DensePoints(Points):
@@ -121,6 +109,7 @@ class DensePoints(Points):
         self.n_features = stored.shape[1]
         self._stored, self._inverse_scale = stored, inverse_scale
         self._compiled = _compiles(stored.dtype)
+        self._readable = _readable(stored)
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -136,7 +125,7 @@ class DensePoints(Points):
     def rows(self, indices: Indices, scratch: Scratch | None = None) -> Floats:
         out = (scratch or Scratch()).array("rows", (len(indices), self.n_features))
         if self._compiled:
-            gather.dense_rows(self._stored, indices, self._inverse_scale, out)
+            gather.dense_rows(*self._readable, indices, self._inverse_scale, out)
         else:
             with np.errstate(over="ignore"):  # check_finite names what float32 cannot hold
                 out[:] = self._stored[indices]
@@ -146,7 +135,7 @@ class DensePoints(Points):
     def differences(self, left: Indices, right: Indices, scratch: Scratch | None = None) -> Floats:
         out = (scratch or Scratch()).array("rows", (len(left), self.n_features))
         if self._compiled:
-            gather.dense_differences(self._stored, left, right, self._inverse_scale, out)
+            gather.dense_differences(*self._readable, left, right, self._inverse_scale, out)
         else:
             with np.errstate(over="ignore", invalid="ignore"):
                 out[:] = self._stored[left]
@@ -205,7 +194,7 @@ class SparsePoints(Points):
         values = scratch.array("values", (size,))
         out_columns = scratch.array("columns", (size,), np.int32)
         starts = scratch.array("starts", (len(sides) + 1,), np.int64)
-        gather.sparse_rows(data, columns, indptr, sides, self._inverse_scale, starts, values, out_columns)
+        gather.sparse_rows(*_readable(data), columns, indptr, sides, self._inverse_scale, starts, values, out_columns)
         return SparseRows(values, out_columns, starts, self.n_features)
 
 
@@ -241,6 +230,27 @@ class ChosenPoints(Points):
         return ChosenPoints(self._base.scaled(scale), self._indices)
 
 
+def check_finite_rows(rows: Rows, numbers: Indices) -> None:
+    """Raise if one of these rows has NaN or infinity in it, and name it by its number."""
+    values = rows.values if isinstance(rows, SparseRows) else rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()) or np.isfinite(values).all():
+            return
+    row, feature = first_entry(rows, ~np.isfinite(values))
+    raise InvalidPoints(
+        f"point {numbers[row]} has NaN or infinity in feature {feature}; points must be finite: fill or drop such rows"
+    )
+
+
+def first_entry(rows: Rows, chosen: NDArray[np.bool_]) -> tuple[int, int]:
+    """Row and feature of the first of the stored values that is chosen."""
+    if isinstance(rows, SparseRows):
+        entry = int(np.flatnonzero(chosen)[0])
+        return int(np.searchsorted(rows.starts, entry, "right")) - 1, int(rows.columns[entry])
+    row, feature = np.argwhere(chosen)[0]
+    return int(row), int(feature)
+
+
 def as_points(X: Any) -> Points:
     """Row access to what a user has: an array, a memory-mapped .npy, a SciPy sparse matrix, or points already.
 
@@ -251,7 +261,7 @@ def as_points(X: Any) -> Points:
         return X
     if sp.issparse(X):
         matrix = sp.csr_matrix(X)
-        _check_shape(matrix.shape, matrix.dtype)
+        check_shape(matrix.shape, matrix.dtype)
         if not _compiles(matrix.dtype):
             matrix = matrix.astype(np.float32)
         if not matrix.has_canonical_format:
@@ -262,13 +272,18 @@ def as_points(X: Any) -> Points:
         array = X if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:
         raise InvalidPoints("points are rows of unequal length; expected as many features in each") from error
-    _check_shape(array.shape, array.dtype)
+    check_shape(array.shape, array.dtype)
     return DensePoints(_plain(array))
 
 
 def _compiles(dtype: np.dtype[Any]) -> bool:
-    """Whether compiled loops know the type: not a half or a long float, nor another byte order."""
-    return dtype.isnative and dtype != np.float16 and dtype.itemsize <= 8
+    """Whether compiled loops can read the type: not a long float, nor another byte order."""
+    return dtype.isnative and dtype.itemsize <= 8
+
+
+def _readable(stored: NDArray[Any]) -> tuple[NDArray[Any], Floats | None]:
+    """The array as compiled loops take it, and the table to read it by if it holds half floats."""
+    return (stored.view(np.uint16), _HALVES) if stored.dtype == np.float16 else (stored, None)
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
@@ -289,7 +304,8 @@ def _combined(inverse_scale: Floats, scale: NDArray[np.floating[Any]]) -> Floats
     return inverse * inverse_scale if len(inverse_scale) else inverse
 
 
-def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise unless an array of this shape and type can be points."""
     if len(shape) != 2:
         raise InvalidPoints(
             f"points have shape {shape}; expected two dimensions: one row a point, one column a feature"

@@ -22,22 +22,18 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nearfar.data import draw, synthesis_kernels
-from nearfar.data.dataset import FORMAT_VERSION, Dataset, fingerprint
-from nearfar.data.points import SparsePoints
-from nearfar.data.stored import Form
+from nearfar.data.dataset import Dataset
+from nearfar.data.writer import DatasetWriter
 from nearfar.errors import InvalidFile, InvalidSettings
-from nearfar.files import NpyAppender, atomic_file, atomic_folder, read_npy, write_json
 
 ShapeName = Literal["imnet-63k", "imnet-1m", "text-1m"]
 Rows = tuple[sp.csr_matrix, NDArray[np.int32]]
@@ -204,9 +200,12 @@ def synthesize(
         if path.exists():
             raise InvalidFile(f"{path} exists already; choose another name or remove it")
     source = _source(name, seed, features)
-    described = f"nearfar synthesize {name} --seed {seed}"
-    width = source.n_features
-    with _Writer(test_out, width, described) as test, _Writer(out, width, described) as training:
+
+    def writer_to(path: Path) -> DatasetWriter:
+        described = f"nearfar synthesize {name} --seed {seed}"
+        return DatasetWriter(path, n_features=source.n_features, sparse=True, source=described)
+
+    with writer_to(test_out) as test, writer_to(out) as training:
         for writer, stream, count in ((test, _TEST, n_test), (training, _TRAINING, n_points)):
             for rows, labels in _blocks(source, stream, count):
                 writer.append(rows, labels=labels)
@@ -235,62 +234,3 @@ def _blocks(source: Source, stream: int, count: int) -> Iterator[Rows]:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-class _Writer:
-    """A dataset folder that grows by blocks of sparse rows, and appears complete or not at all."""
-
-    def __init__(self, out: Path, n_features: int, source: str) -> None:
-        self._out, self._n_features, self._source = out, n_features, source
-        self._types: dict[str, Any] = {
-            "points.data": np.dtype(np.uint8),
-            "points.indices": np.dtype(np.uint16 if n_features <= 1 << 16 else np.int32),
-            "points.indptr": np.dtype(np.int64),
-            "labels": np.dtype(np.int32),
-        }
-        self._end = 0
-        self._folder, self._files = ExitStack(), ExitStack()
-
-    def __enter__(self) -> "_Writer":
-        self._path = self._folder.enter_context(atomic_folder(self._out))
-        self._folder.push(self._files)
-        self._arrays = {
-            name: NpyAppender(self._files.enter_context(atomic_file(self._path / f"{name}.npy")), dtype)
-            for name, dtype in self._types.items()
-        }
-        self._arrays["points.indptr"].append(np.zeros(1, np.int64))
-        return self
-
-    def append(self, rows: sp.csr_matrix, labels: NDArray[np.int32]) -> None:
-        """Add some points and their classes."""
-        self._arrays["points.data"].append(rows.data)
-        self._arrays["points.indices"].append(rows.indices)
-        self._arrays["points.indptr"].append(self._end + rows.indptr[1:].astype(np.int64))
-        self._arrays["labels"].append(labels)
-        self._end += rows.nnz
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None:
-            self._folder.__exit__(kind, error, at)
-            return
-        with self._folder:
-            with self._files:
-                for array in self._arrays.values():
-                    array.close()
-            self._describe()
-
-    def _describe(self) -> None:
-        data, columns, indptr, labels = (np.asarray(read_npy(self._path / f"{name}.npy")) for name in self._types)
-        description = {
-            "format_version": FORMAT_VERSION,
-            "n_points": len(labels),
-            "n_features": self._n_features,
-            "kind": "sparse",
-            "n_classes": len(np.unique(labels)),
-            "fingerprint": fingerprint(SparsePoints(data, columns, indptr, self._n_features), labels),
-            "source": self._source,
-            "arrays": {
-                name: asdict(Form(dtype.str, (self._arrays[name].n_rows,))) for name, dtype in self._types.items()
-            },
-        }
-        write_json(self._path / "dataset.json", description)

@@ -73,6 +73,7 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         threads_per_worker: int = 1,
         consistency: str = "asp",
         queue_capacity: int = 8,
+        memory: str | None = None,
         steps: int | None = None,
         epochs: float | None = None,
         minutes: float | None = None,
@@ -108,6 +109,7 @@ class Learner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.threads_per_worker = threads_per_worker
         self.consistency = consistency
         self.queue_capacity = queue_capacity
+        self.memory = memory
         self.steps = steps
         self.epochs = epochs
         self.minutes = minutes

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from nearfar import cost
 from nearfar.data.constraints import Comparisons, Constraints, Groups, Labels, Pairs
-from nearfar.data.dataset import constraints_fingerprint, fingerprint
+from nearfar.data.dataset import constraints_fingerprint
+from nearfar.data.description import fingerprint
 from nearfar.data.points import Floats, Points, as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.data.dataset import Dataset
-from nearfar.data.formats import read_points
-from nearfar.data.points import Points, as_points
+from nearfar.data.formats import Choice, read_points
+from nearfar.data.points import Points
 from nearfar.errors import InvalidFile
-from nearfar.files import NpyAppender, atomic_file
+from nearfar.files import atomic_npy
 from nearfar.model.metric import Metric
 
 _ROWS_AT_ONCE = 8192
@@ -20,12 +20,10 @@ def transform_to_file(metric: Metric, source: Path, out: Path, points_key: str |
         raise InvalidFile(f"{out} exists already; choose another name or remove it")
     points = open_points(source, points_key)
     metric.points(points)  # says so before a file is begun if the width is wrong
-    with atomic_file(out) as file:
-        appender = NpyAppender(file, np.dtype(np.float32), (metric.rank,))
+    with atomic_npy(out, np.float32, (metric.rank,)) as appender:
         for start in range(0, len(points), _ROWS_AT_ONCE):
             chosen = np.arange(start, min(len(points), start + _ROWS_AT_ONCE))
             appender.append(metric.transform(points.chosen(chosen)))
-        appender.close()
     return len(points), metric.rank
 
 
@@ -33,4 +31,4 @@ def open_points(source: Path, points_key: str | None = None) -> Points:
     """The points of a dataset folder, or of a file in any supported format."""
     if source.is_dir():
         return Dataset.open(source).points
-    return as_points(read_points(source, points_key).points)
+    return read_points(source, Choice(points_key=points_key))

@@ -1,59 +1,101 @@
-"""Readers, one module a format: any supported file becomes a :class:`Table`."""
+"""Readers, one module a format: any supported file becomes blocks of points, each a :class:`Table`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from nearfar.data.formats import npy, npz, svmlight
-from nearfar.data.formats.table import Table
-from nearfar.data.points import as_points
+import numpy as np
+import scipy.sparse as sp
+
+from nearfar.data.formats import comma_separated, npy, npz, parquet, petuum, svmlight
+from nearfar.data.formats.table import Choice, Table, flat_shape, user_array
+from nearfar.data.points import Points, as_points
 from nearfar.errors import InvalidFile, InvalidPoints, InvalidSettings
 
-__all__ = ["Table", "read_points"]
-
-_Reader = Callable[[Path, str | None, str | None], Table]
+__all__ = ["FORMATS", "Choice", "Format", "Table", "format_of", "read_blocks", "read_points"]
 
 
-def _without_keys(read: Callable[[Path], Table]) -> _Reader:
-    """A reader of a format whose arrays have no names."""
+@dataclass(frozen=True)
+class Format:
+    """One way of keeping points in a file."""
 
-    def reader(source: Path, points_key: str | None, labels_key: str | None) -> Table:
-        if points_key is not None or labels_key is not None:
-            raise InvalidSettings(f"{source} is no .npz file: leave out --points-key and --labels-key")
-        return read(source)
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, Choice], Iterator[Table]]
+    has_keys: bool = False
+    has_columns: bool = False
+    base_unknown: bool = False
+    """Whether the columns of sparse points may count from 1."""
+    open_width: bool = False
+    """Whether the number of features is only known when all is read."""
 
-    return reader
 
-
-_READERS: dict[str, _Reader] = {
-    ".npy": _without_keys(npy.read),
-    ".npz": npz.read,
-    ".svm": _without_keys(svmlight.read),
-    ".svmlight": _without_keys(svmlight.read),
-    ".libsvm": _without_keys(svmlight.read),
+FORMATS = {
+    kind.name: kind
+    for kind in (
+        Format("npy", (".npy",), npy.read),
+        Format("npz", (".npz",), npz.read, has_keys=True),
+        Format("svmlight", (".svm", ".svmlight", ".libsvm"), svmlight.read, base_unknown=True, open_width=True),
+        Format("petuum", (".petuum",), petuum.read, open_width=True),
+        Format("csv", (".csv",), comma_separated.read_commas, has_columns=True),
+        Format("tsv", (".tsv",), comma_separated.read_tabs, has_columns=True),
+        Format("parquet", (".parquet",), parquet.read, has_columns=True),
+    )
 }
 
 
-def read_points(source: Path, points_key: str | None = None, labels_key: str | None = None) -> Table:
-    """Read the points of one file, and its labels if it has any; the suffix of its name says the format.
-
-    The keys name arrays of an .npz file. What is wrong with the file, or the shape or type of its points,
-    raises an :class:`~nearfar.errors.InvalidInput` that names the file; whether values are finite is not
-    looked at here.
-    """
+def format_of(source: Path, name: str | None = None) -> Format:
+    """The format of this name, else the one that the suffix of the file's name says."""
+    if name is not None and name not in FORMATS:
+        raise InvalidSettings(f"format is {name!r}; expected one of {', '.join(FORMATS)}")
     suffix = source.suffix.lower()
-    if suffix not in _READERS:
+    found = FORMATS[name] if name else next((kind for kind in FORMATS.values() if suffix in kind.suffixes), None)
+    if found is None:
+        known = ", ".join(suffix for kind in FORMATS.values() for suffix in kind.suffixes)
         raise InvalidFile(
-            f"{source} has {f'the suffix {suffix}' if suffix else 'no suffix'}; expected one of "
-            f"{', '.join(_READERS)}: rename the file to what it holds, or convert it"
+            f"{source} has {f'the suffix {suffix}' if suffix else 'no suffix'}; expected one of {known}: "
+            "rename the file to what it holds, say it with --format, or convert it"
         )
     if not source.is_file():
         wrong = "is not a file" if source.exists() else "is missing"
-        raise InvalidFile(f"{source} {wrong}; expected a {suffix} file")
+        raise InvalidFile(f"{source} {wrong}; expected a {found.suffixes[0]} file")
+    return found
+
+
+def read_blocks(source: Path, choice: Choice | None = None, format_name: str | None = None) -> Iterator[Table]:
+    """Read the points of one file in blocks, with its labels and ids if it has any.
+
+    What is wrong with the file, or the shape or type of its points, raises an
+    :class:`~nearfar.errors.InvalidInput` that names the file; whether values are finite is not looked at here.
+    """
+    found, choice = format_of(source, format_name), choice or Choice()
+    if (choice.points_key or choice.labels_key) and not found.has_keys:
+        raise InvalidSettings(f"{source} is no .npz file: leave out --points-key and --labels-key")
+    if (choice.label_column or choice.id_column) and not found.has_columns:
+        raise InvalidSettings(f"{source} has no columns with names: leave out --label-column and --id-column")
     try:
-        table = _READERS[suffix](source, points_key, labels_key)
-        as_points(table.points)
+        yield from found.read(source, choice)
     except OSError as error:
         raise InvalidFile(f"{source} cannot be read: {error.strerror}") from error
     except InvalidPoints as error:
         raise InvalidPoints(f"{source}: {error}") from error
-    return table
+
+
+def read_points(source: Path, choice: Choice | None = None) -> Points:
+    """All points of one file: memory-mapped if it is .npy, in memory otherwise."""
+    kind = format_of(source)
+    blocks = read_blocks(source, choice)
+    first = next(blocks)  # says what is wrong with the file
+    if kind.name == "npy":
+        array = user_array(source)
+        return as_points(array.reshape(flat_shape(array.shape)))
+    points: list[Any] = [first.points, *(block.points for block in blocks)]
+    if not sp.issparse(first.points):
+        return as_points(np.concatenate(points))
+    width = max(block.shape[1] for block in points)
+    for block in points:
+        block.resize(block.shape[0], width)
+    whole = sp.vstack(points, format="csr")
+    counts_from_one = kind.base_unknown and whole.nnz and whole.indices.min() > 0
+    return as_points(whole[:, 1:] if counts_from_one else whole)

@@ -1,149 +1,171 @@
-"""The user's own constraints in files: .npy arrays, or text with one constraint a line.
+"""The user's own constraints in files, read by blocks: .npy arrays, or text with one constraint a line.
 
-Text may be separated by commas, tabs or blanks, may have ``#`` comments, and one header line. It is parsed
-at once; only when that fails is it read line by line, to say which line is wrong.
+Text may be separated by commas, tabs or blanks, may have ``#`` comments, and one header line.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.constraints import Comparisons, Pairs
+from nearfar.data.constraints import index_array
+from nearfar.data.formats.delimited import LOOSE, Fields, fields_of, split_lines
 from nearfar.data.formats.table import user_array
+from nearfar.data.formats.text import line_at, parsed_number, text_blocks
+from nearfar.data.ids import PointNames
 from nearfar.errors import InvalidConstraints, InvalidFile
 
 _TEXT_SUFFIXES = (".txt", ".csv", ".tsv")
-_LARGEST_WHOLE_FLOAT = 2**53
+_ROWS_AT_ONCE = 1 << 19
 
 
-def read_pairs(path: Path) -> Pairs:
+@dataclass(frozen=True)
+class ConstraintBlock:
+    """Some constraints of one kind, as rows of points."""
+
+    kind: str
+    indices: NDArray[np.integer[Any]]
+    size: int
+    """How many bytes of the source it stands for, about."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the columns of a file are."""
+
+    widths: dict[int, str]
+    """How many columns there may be, and what they mean then."""
+    has_signs: bool = False
+    """Whether the last column says +1 (similar) or -1 (dissimilar), and names no point."""
+
+    @property
+    def described(self) -> str:
+        return "expected " + " or ".join(f"{width} columns ({meaning})" for width, meaning in self.widths.items())
+
+
+_SIGNED = _Layout({3: "i, j, +1 or -1"}, has_signs=True)
+_UNSIGNED = _Layout({2: "i, j"})
+_COMPARED = _Layout({3: "anchor, near, far", 4: "the nearer pair, the farther pair"})
+
+
+def read_pairs(path: Path, points: PointNames) -> Iterator[ConstraintBlock]:
     """Pairs from rows ``i, j, y``, with y = +1 for similar and -1 for dissimilar."""
-    rows = _read_rows(path, {3: "i, j, +1 or -1"})
-    signs = rows[:, 2]
-    wrong = np.flatnonzero((signs != 1) & (signs != -1))
-    if len(wrong):
-        raise InvalidConstraints(
-            f"{_place(path, int(wrong[0]))}: y is {signs[wrong[0]]}; expected +1 (similar) or "
-            "-1 (dissimilar): 0/1 must be turned into -1/+1"
-        )
-    return Pairs(rows[signs == 1, :2], rows[signs == -1, :2])
+    for indices, signs, size in _read(path, _SIGNED, points):
+        yield ConstraintBlock("similar", indices[signs > 0], size)
+        yield ConstraintBlock("dissimilar", indices[signs < 0], 0)
 
 
-def read_index_pairs(path: Path) -> NDArray[Any]:
-    """Pairs of one kind from rows ``i, j``: an array (n, 2)."""
-    return _read_rows(path, {2: "i, j"})
+def read_index_pairs(path: Path, kind: str, points: PointNames) -> Iterator[ConstraintBlock]:
+    """Pairs of one kind from rows ``i, j``."""
+    for indices, _, size in _read(path, _UNSIGNED, points):
+        yield ConstraintBlock(kind, indices, size)
 
 
-def read_triplets(path: Path) -> Comparisons:
+def read_triplets(path: Path, points: PointNames) -> Iterator[ConstraintBlock]:
     """Triplets from rows ``anchor, near, far``; rows of four are quadruplets, the first pair nearer."""
-    return Comparisons(_read_rows(path, {3: "anchor, near, far", 4: "the nearer pair, the farther pair"}))
+    for indices, _, size in _read(path, _COMPARED, points):
+        yield ConstraintBlock("triplets" if indices.shape[1] == 3 else "quadruplets", indices, size)
 
 
-def _read_rows(path: Path, columns: dict[int, str]) -> NDArray[Any]:
-    """The rows of the file, as wide as one of ``columns``, which maps a width to what it means."""
+def check_file(path: Path) -> None:
+    """Raise if the file is missing or of a kind that is not read, before the points are read for its sake."""
     suffix = path.suffix.lower()
-    if suffix == ".npy":
-        rows = user_array(path)
-        if rows.ndim != 2 or rows.shape[1] not in columns or rows.dtype.kind not in "iuf":
-            raise InvalidFile(
-                f"{path} has shape {rows.shape} and type {rows.dtype}; expected whole numbers, {_described(columns)}"
-            )
-        return rows
-    if suffix not in _TEXT_SUFFIXES:
+    if suffix not in (".npy", *_TEXT_SUFFIXES):
         raise InvalidFile(
             f"{path} ends in {suffix or 'no suffix'!r}; expected one of .npy, {', '.join(_TEXT_SUFFIXES)}"
         )
-    try:
-        parsed = _parsed_at_once(path)
-        return parsed if parsed is not None and parsed.shape[1] in columns else _parsed_by_line(path, columns)
-    except FileNotFoundError as error:
-        raise InvalidFile(f"{path} is missing") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{path} is not readable as text: {error}") from error
+    if not path.exists():
+        raise InvalidFile(f"{path} is missing")
 
 
-def _parsed_at_once(path: Path) -> NDArray[np.int64] | None:
-    """All rows, or None if something is wrong somewhere."""
-    first = next(_data_lines(path), None)
-    if first is None:
-        raise InvalidFile(f"{path} holds no rows; expected one constraint a line")
-    number, line = first
-    for dtype in (np.int64, np.float64):  # np.savetxt writes whole numbers as 1.0e+00
-        try:
-            rows = np.loadtxt(
-                path,
-                dtype=dtype,
-                delimiter="," if "," in line else None,
-                skiprows=number - 1,
-                ndmin=2,
-                encoding="utf-8-sig",
-            )
-        except UnicodeDecodeError:
-            raise
-        except ValueError:
+_Rows = tuple[NDArray[np.integer[Any]], NDArray[Any], int]
+
+
+def _read(path: Path, layout: _Layout, points: PointNames) -> Iterator[_Rows]:
+    """Rows of points, the sign of each if there are signs, and the bytes they stand for."""
+    check_file(path)
+    return (_read_npy if path.suffix.lower() == ".npy" else _read_text)(path, layout, points)
+
+
+def _read_npy(path: Path, layout: _Layout, points: PointNames) -> Iterator[_Rows]:
+    rows = user_array(path)
+    kinds = "U" if points.are_text and not layout.has_signs else "iuf"
+    if rows.ndim != 2 or rows.shape[1] not in layout.widths or rows.dtype.kind not in kinds:
+        expected = "text" if kinds == "U" else "whole numbers"
+        raise InvalidFile(
+            f"{path} has shape {rows.shape} and type {rows.dtype}; expected {expected}, "
+            f"{layout.described.removeprefix('expected ')}"
+        )
+    for start in range(0, max(1, len(rows)), _ROWS_AT_ONCE):
+        block = rows[start : start + _ROWS_AT_ONCE]
+        names = block if kinds == "U" else index_array(block, (rows.shape[1],), f"the constraints in {path}")
+
+        def place(row: int, start: int = start) -> str:
+            return f"{path}, row {start + row}"
+
+        n_names = rows.shape[1] - layout.has_signs
+        signs = _signs(names[:, -1], place) if layout.has_signs else names[:, -1]
+        yield points.rows(names[:, :n_names], place), signs, block.nbytes
+
+
+def _read_text(path: Path, layout: _Layout, points: PointNames) -> Iterator[_Rows]:
+    skip, width = _first_row(path, layout, points)
+
+    def refuse(line: str, place: str) -> None:
+        found = len(fields_of(line, LOOSE))
+        if found in layout.widths and found != width:
+            raise InvalidFile(f"{place}: {found} columns, but {width} in the lines before")
+        raise InvalidFile(f"{place}: {found} columns; {layout.described}")
+
+    for fields in split_lines(path, LOOSE, width, skip, refuse):
+        if not len(fields):
             continue
-        if dtype is np.int64 or bool((np.abs(rows) < _LARGEST_WHOLE_FLOAT).all() and (rows % 1 == 0).all()):
-            return rows.astype(np.int64)
-    return None
+        n_names = width - layout.has_signs
+        names = np.column_stack([_names(fields, column, layout, points) for column in range(n_names)])
+        signs = names[:, -1]
+        if layout.has_signs:
+            signs = _signs(fields.whole_numbers(n_names, layout.described), fields.place)
+        yield points.rows(names, fields.place), signs, len(fields.text)
 
 
-def _parsed_by_line(path: Path, columns: dict[int, str]) -> NDArray[np.int64]:
-    """All rows, or the error that names the first wrong line."""
-    rows: list[list[int]] = []
-    for number, line in _data_lines(path):
-        fields = _fields(line)
-        numbers = [_whole_number(field) for field in fields]
-        if len(fields) not in columns:
-            raise InvalidFile(f"{path}:{number}: {len(fields)} columns; expected {_described(columns)}")
-        if None in numbers:
-            wrong = fields[numbers.index(None)]
-            raise InvalidFile(f"{path}:{number}: {wrong!r} is not a whole number; expected {_described(columns)}")
-        if rows and len(fields) != len(rows[0]):
-            raise InvalidFile(f"{path}:{number}: {len(fields)} columns, but {len(rows[0])} in the lines before")
-        rows.append([whole for whole in numbers if whole is not None])
-    return np.array(rows, np.int64)
+def _names(fields: Fields, column: int, layout: _Layout, points: PointNames) -> NDArray[Any]:
+    if points.are_text:
+        return fields.words(column).astype(np.str_)
+    return fields.whole_numbers(column, layout.described)
 
 
-def _data_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that hold a row, with their numbers: no comments, no blank lines, no header."""
-    header_allowed = True
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, raw in enumerate(lines, 1):
-            line = raw.split("#")[0].strip()
-            if not line:
-                continue
-            if not header_allowed or any(_is_number(field) for field in _fields(line)):
-                yield number, line
-            header_allowed = False
+def _signs(signs: NDArray[Any], place: Any) -> NDArray[Any]:
+    wrong = np.flatnonzero((signs != 1) & (signs != -1))
+    if len(wrong):
+        raise InvalidConstraints(
+            f"{place(int(wrong[0]))}: y is {signs[wrong[0]]}; expected +1 (similar) or "
+            "-1 (dissimilar): 0/1 must be turned into -1/+1"
+        )
+    return signs
 
 
-def _fields(line: str) -> list[str]:
-    return [field.strip() for field in line.split(",")] if "," in line else line.split()
+def _first_row(path: Path, layout: _Layout, points: PointNames) -> tuple[int, int]:
+    """How many lines to pass over before the first row, and how many columns that has."""
+    number, header_allowed = 0, True
+    for text in text_blocks(path):
+        position = 0
+        while position < len(text):
+            line, position = line_at(text, position)
+            number += 1
+            fields = fields_of(line, LOOSE)
+            if fields and not (header_allowed and not any(_names_a_point(field, points) for field in fields)):
+                if len(fields) not in layout.widths:
+                    raise InvalidFile(f"{path}:{number}: {len(fields)} columns; {layout.described}")
+                return number - 1, len(fields)
+            header_allowed = header_allowed and not fields
+    raise InvalidFile(f"{path} holds no rows; expected one constraint a line")
 
 
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _whole_number(field: str) -> int | None:
-    if not _is_number(field) or not float(field).is_integer() or abs(float(field)) >= _LARGEST_WHOLE_FLOAT:
-        return None
-    return int(float(field))
-
-
-def _place(path: Path, row: int) -> str:
-    """Where a row is, in the words an editor knows: file:line for text."""
-    if path.suffix.lower() == ".npy":
-        return f"{path}, row {row}"
-    return next(f"{path}:{number}" for place, (number, _) in enumerate(_data_lines(path)) if place == row)
-
-
-def _described(columns: dict[int, str]) -> str:
-    return " or ".join(f"{width} columns ({meaning})" for width, meaning in columns.items())
+def _names_a_point(field: str, points: PointNames) -> bool:
+    """Whether a field may be part of a row, and not of a header."""
+    if parsed_number(field) is not None:
+        return True
+    return points.are_text and points.lookup is not None and bool(points.lookup.rows(np.array([field]))[0] >= 0)

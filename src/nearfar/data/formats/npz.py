@@ -1,16 +1,19 @@
-"""Points and labels in a NumPy .npz file: an array, or the arrays of a sparse matrix."""
+"""Points and labels in a NumPy .npz file: an array, read by blocks, or the arrays of a sparse matrix, read whole."""
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nearfar.data.formats.table import Table, one_row_a_point
+from nearfar.data.formats.table import Choice, Table, flat_shape, rows_at_once
+from nearfar.data.points import check_shape
+from nearfar.data.stored import check_label_count
 from nearfar.errors import InvalidFile, InvalidPoints
 
 _POINTS_KEYS = ("points", "X")
@@ -20,7 +23,7 @@ _DAMAGED = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZi
 """What NumPy and zipfile raise on a damaged, truncated or encrypted archive."""
 
 
-def read(source: Path, points_key: str | None = None, labels_key: str | None = None) -> Table:
+def read(source: Path, choice: Choice) -> Iterator[Table]:
     """The points, from the array of this name, else ``points`` or ``X``, else the arrays of a sparse matrix.
 
     A sparse matrix is what SciPy's ``save_npz`` wrote, or CSR arrays ``data``, ``indices``, ``indptr``,
@@ -35,13 +38,94 @@ def read(source: Path, points_key: str | None = None, labels_key: str | None = N
             ) from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InvalidFile(f"{source} holds a single array; expected an .npz archive: rename it to .npy")
-        return Table(_points(source, archive, points_key), _labels(source, archive, labels_key))
+        points = _chosen(source, archive, choice.points_key, _POINTS_KEYS, "--points-key")
+        labels = _chosen(source, archive, choice.labels_key, _LABELS_KEYS, "--labels-key")
+        if points is None:
+            found = None if labels is None else _array(source, archive, labels)
+            yield Table(_sparse(source, archive), found, size=source.stat().st_size)
+        else:
+            yield from _dense(source, archive.zip, points, labels)
 
 
-def _points(source: Path, archive: Mapping[str, Any], key: str | None) -> NDArray[Any] | sp.csr_matrix:
-    found = _chosen(source, archive, key, _POINTS_KEYS, "--points-key")
-    if found is not None:
-        return one_row_a_point(_array(source, archive, found))
+def _dense(source: Path, archive: Any, points_name: str, labels_name: str | None) -> Iterator[Table]:
+    with ExitStack() as members:
+        points = members.enter_context(_Member(source, archive, points_name))
+        labels = None if labels_name is None else members.enter_context(_Member(source, archive, labels_name))
+        shape = flat_shape(points.shape)
+        check_shape(shape, points.dtype)
+        if labels is not None and labels.shape:
+            check_label_count(labels.shape[0], shape[0])
+        size = rows_at_once(shape[1], points.dtype)
+        for start in range(0, shape[0], size):
+            n_rows = min(size, shape[0] - start)
+            yield Table(
+                points.read(n_rows).reshape(n_rows, shape[1]),
+                None if labels is None else labels.read(n_rows),
+                size=points.size * n_rows // shape[0],
+            )
+        points.finish()
+
+
+class _Member:
+    """An array of the archive, read row by row in its order, compressed or not."""
+
+    def __init__(self, source: Path, archive: Any, name: str) -> None:
+        self._source, self._name = source, name
+        try:
+            self._file: IO[bytes] = archive.open(f"{name}.npy")
+            self.size = archive.getinfo(f"{name}.npy").compress_size
+            self.shape, columns_first, self.dtype = _header(self._file)
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+        if self.dtype.hasobject:
+            raise InvalidFile(
+                f"array {name!r} of {source} holds Python objects, which are never unpickled; "
+                "save it as numbers or as text (.astype(str))"
+            )
+        self._rest: NDArray[Any] | None = None
+        if columns_first:  # its rows are spread over all of the file
+            size = int(np.prod(self.shape))
+            self._rest = self._numbers(size).reshape(self.shape, order="F")
+
+    def __enter__(self) -> "_Member":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, n_rows: int) -> NDArray[Any]:
+        """The next rows."""
+        if self._rest is not None:
+            rows, self._rest = self._rest[:n_rows], self._rest[n_rows:]
+            return rows
+        shape = (n_rows, *self.shape[1:])
+        return self._numbers(int(np.prod(shape))).reshape(shape)
+
+    def finish(self) -> None:
+        """Read to the end, where the archive's checksum is compared."""
+        try:
+            self._file.read(1)
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+
+    def _numbers(self, count: int) -> NDArray[Any]:
+        try:
+            content = self._file.read(count * self.dtype.itemsize)
+            return np.frombuffer(content, self.dtype, count)
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> InvalidFile:
+        return InvalidFile(f"array {self._name!r} of {self._source} is damaged: {_reason(error)}")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read_header(file)
+
+
+def _sparse(source: Path, archive: Mapping[str, Any]) -> sp.csr_matrix:
     if "format" in archive:
         return _saved_by_scipy(source)
     if all(name in archive for name in _CSR_KEYS):
@@ -50,11 +134,6 @@ def _points(source: Path, archive: Mapping[str, Any], key: str | None) -> NDArra
         f"{source} has the arrays {_listed(archive)}, none named points or X; "
         "say which of them holds the points with --points-key"
     )
-
-
-def _labels(source: Path, archive: Mapping[str, Any], key: str | None) -> NDArray[Any] | None:
-    found = _chosen(source, archive, key, _LABELS_KEYS, "--labels-key")
-    return None if found is None else _array(source, archive, found)
 
 
 def _chosen(

@@ -1,0 +1,237 @@
+"""A dataset written block by block is the one written at once, in bounded memory, complete or not there."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearfar.data.constraints import Classes, Labels, Pairs
+from nearfar.data.dataset import Dataset, write_dataset
+from nearfar.data.drawn import draw_to_dataset
+from nearfar.data.from_labels import LabelDraws, draw_pairs
+from nearfar.data.points import SparseRows
+from nearfar.data.writer import DatasetWriter
+from nearfar.errors import InvalidFile, InvalidInput, InvalidPoints
+
+
+def all_rows(dataset: Dataset) -> np.ndarray:
+    rows = dataset.points.rows(np.arange(len(dataset.points)))
+    return rows.to_scipy().toarray() if isinstance(rows, SparseRows) else rows
+
+
+BLOCKS = st.lists(
+    st.sampled_from([[0, 255], [1, 300], [-5, 3], [0, 40000], [-40000, 7], [0.5, 2], [0, 3e9]]), min_size=1, max_size=5
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(BLOCKS, st.booleans())
+def test_blocks_of_any_kind_are_stored_as_if_they_came_at_once(tmp_path_factory, blocks, sparse: bool) -> None:
+    folder = tmp_path_factory.mktemp("blocks")
+    together = np.array(blocks, np.float64)
+    kind = sp.csr_matrix if sparse else np.asarray
+    with DatasetWriter(folder / "blocks", sparse=sparse, n_features=2) as writer:
+        for block in blocks:
+            writer.append(kind(np.array([block])), labels=[len(blocks)])
+    write_dataset(folder / "whole", kind(together), np.full(len(blocks), len(blocks)))
+    for path in (folder / "whole").iterdir():
+        assert (folder / "blocks" / path.name).read_bytes() == path.read_bytes(), path.name
+    np.testing.assert_array_equal(all_rows(Dataset.open(folder / "blocks")), together.astype(np.float32))
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [([0, 65535], "uint16"), ([0, 65536], "int32")])
+@pytest.mark.parametrize("known", [True, False])
+def test_columns_take_two_bytes_where_those_do(tmp_path: Path, columns: list[int], dtype: str, known: bool) -> None:
+    with DatasetWriter(tmp_path / "a", sparse=True, n_features=columns[1] + 1 if known else None) as writer:
+        for column in columns:
+            writer.append(sp.csr_matrix(([1.0], ([0], [column])), shape=(1, column + 1)))
+    assert np.load(tmp_path / "a" / "points.indices.npy").dtype == dtype
+    rows = Dataset.open(tmp_path / "a").points.rows(np.arange(2))
+    assert isinstance(rows, SparseRows)
+    assert rows.columns.tolist() == columns
+    assert rows.columns.dtype == np.int32
+    assert rows.n_features == columns[1] + 1
+
+
+def test_columns_from_one_fit_two_bytes_as_well(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "a", sparse=True, base_unknown=True) as writer:
+        writer.append(sp.csr_matrix(([1.0, 2.0], ([0, 0], [1, 65536])), shape=(1, 65537)))
+    assert np.load(tmp_path / "a" / "points.indices.npy").dtype == np.uint16
+    assert np.load(tmp_path / "a" / "points.indices.npy").tolist() == [0, 65535]
+    assert Dataset.open(tmp_path / "a").points.n_features == 65536
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_values_are_stored_as_asked(tmp_path: Path, dtype: str, sparse: bool) -> None:
+    points = np.random.default_rng(0).standard_normal((20, 5)).round(1)
+    dataset = write_dataset(tmp_path / "a", sp.csr_matrix(points) if sparse else points, dtype=dtype)
+    assert np.load(tmp_path / "a" / ("points.data.npy" if sparse else "points.npy")).dtype == dtype
+    np.testing.assert_array_equal(all_rows(dataset), points.astype(dtype).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_float16_is_refused_where_a_value_is_too_large(tmp_path: Path, kind) -> None:
+    points = np.full((4, 3), 0.5)
+    points[2, 1] = 70000
+    with pytest.raises(InvalidPoints, match="point 2 has 70000 in feature 1, too large for float16"):
+        write_dataset(tmp_path / "a", kind(points), dtype="float16")
+    assert list(tmp_path.iterdir()) == []
+
+
+WRONG = {
+    "another width": (lambda w: (w.append(np.ones((2, 3))), w.append(np.ones((2, 4)))), "from 2 on have 4 features"),
+    "NaN in a later block": (
+        lambda w: (w.append(np.ones((2, 3))), w.append(np.full((1, 3), np.nan))),
+        "point 2 has NaN",
+    ),
+    "too few labels": (lambda w: w.append(np.ones((2, 3)), labels=[1]), "1 labels for 2 points"),
+    "too few ids": (lambda w: w.append(np.ones((2, 3)), ids=["a"]), "1 ids for 2 points"),
+    "an id twice": (lambda w: w.append(np.ones((4, 3)), ids=[3, 9, 9, 3]), "id 9 stands for point 1 and for point 2"),
+    "an id twice in text": (lambda w: w.append(np.ones((3, 3)), ids=["b", "a", "b"]), "id b .* 0 .* 2"),
+    "no points": (lambda w: None, "no points"),
+    "an index too large": (
+        lambda w: (w.append(np.ones((2, 3))), w.append_constraints("similar", np.array([[0, 2]]))),
+        "index 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "message"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_said_and_nothing_is_left(tmp_path: Path, write, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message), DatasetWriter(tmp_path / "a") as writer:
+        write(writer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with DatasetWriter(tmp_path / "a") as writer:
+            writer.append(np.ones((2, 3)))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_said_whenever_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for method in ("append", "close", "retype"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"nearfar.files.NpyAppender.{method}", full)
+            with pytest.raises(InvalidFile, match=r"cannot write .*/a: No space left on device; free some"):
+                write_dataset(tmp_path / "a", np.ones((2, 3)))
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    try:
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("needs leave to mount a file system")
+    except OSError:
+        pytest.skip("needs the command mount")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_small_disk_fills_up_and_is_left_as_it_was(tmp_path: Path, small_disk: Path) -> None:
+    np.savez(tmp_path / "large.npz", X=np.random.default_rng(0).standard_normal((3000, 100)), y=np.arange(3000) % 3)
+    np.savez(tmp_path / "small.npz", X=np.ones((1000, 2)), y=np.arange(1000) % 3)
+    command = [sys.executable, "-c", "from nearfar.cli import main; main()"]
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+
+    ended = run("ingest", str(tmp_path / "large.npz"), "--out", str(small_disk / "out"))
+    assert ended.returncode == 2, ended
+    assert ended.stderr.splitlines()[-1].startswith(
+        f"error: cannot write {small_disk / 'out'}: No space left on device"
+    )
+    assert list(small_disk.iterdir()) == []
+    assert run("ingest", str(tmp_path / "small.npz"), "--out", str(small_disk / "out")).returncode == 0
+    before = {path.name: path.read_bytes() for path in (small_disk / "out").iterdir()}
+    ended = run("sample", str(small_disk / "out"), "--similar", "200000", "--dissimilar", "5")
+    assert ended.returncode == 2, ended
+    assert "No space left on device" in ended.stderr.splitlines()[-1]
+    assert {path.name: path.read_bytes() for path in (small_disk / "out").iterdir()} == before
+
+
+def test_draws_in_blocks_are_the_draws_made_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.data.drawn._AT_ONCE", 7)
+    labels = np.arange(30) % 4
+    write_dataset(tmp_path / "a", np.ones((30, 2)), labels)
+    draws, told = LabelDraws(Labels(labels)), []
+    draw_to_dataset(tmp_path / "a", draws, {"similar": 50, "dissimilar": 20}, 3, lambda *done: told.append(done))
+    stored, expected = Dataset.open(tmp_path / "a").constraints, draw_pairs(draws, 50, 20, 3)
+    assert isinstance(stored, Pairs)
+    np.testing.assert_array_equal(stored.similar, expected.similar)
+    np.testing.assert_array_equal(stored.dissimilar, expected.dissimilar)
+    assert told[-1] == (70, 70)
+    draw_to_dataset(tmp_path / "a", draws, {"triplets": 20}, 3)
+    np.testing.assert_array_equal(Dataset.open(tmp_path / "a").constraints.indices, draws.triplets(20, 3))
+
+
+def test_classes_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.random.default_rng(0).integers(0, 9, 100)
+    whole = Classes.of(labels)
+    monkeypatch.setattr("nearfar.data.constraints._COUNT_ROWS", 7)
+    blocks = Classes.of(labels)
+    np.testing.assert_array_equal(blocks.names, whole.names)
+    np.testing.assert_array_equal(blocks.counts, whole.counts)
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from nearfar.data.ingest import ingest
+def anonymous():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) * 1024
+peak = 0
+def look(done, total):
+    global peak
+    peak = max(peak, anonymous())
+for source in sys.argv[1:]:
+    ingest([Path(source)], Path(source).with_suffix(".dataset"), on_progress=look)
+    print(peak)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".svm", ".csv"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, suffix: str) -> None:
+    points = np.random.default_rng(0).integers(1, 1000, (50_000, 64))
+    times = 12
+    once, often = (tmp_path / f"{name}{suffix}" for name in ("once", "often"))
+    for path, rows in ((once, points), (often, np.tile(points, (times, 1)))):
+        if suffix == ".npy":
+            np.save(path, rows)
+        elif suffix == ".npz":
+            np.savez(path, X=rows)
+    if suffix in {".svm", ".csv"}:
+        mark = "," if suffix == ".csv" else " "
+        line = mark.join(f"{column + 1}:{{}}" if suffix == ".svm" else "{}" for column in range(64))
+        label = "0 " if suffix == ".svm" else ""
+        text = "".join(label + line.format(*row) + "\n" for row in points.tolist())
+        once.write_text(text)
+        often.write_text(text * times)
+    command = [sys.executable, "-c", MEASURE, str(once), str(often)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    before, after = (int(line) for line in ended.stdout.split())
+    assert len(Dataset.open(tmp_path / "often.dataset").points) == times * len(points)
+    assert after - before < times * points.nbytes / 4, (before, after)
