@@ -32,7 +32,7 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
     if not small:
         write_table(GUIDE, table(line))
     yield line
-    sizes, limit = ([150], 5.0) if small else (doubling(125, len(data.X)), LIMIT)
+    sizes, limit = ([150], 3.0) if small else (doubling(125, len(data.X)), LIMIT)
     for algorithm, loss in OUR_LOSS.items():
         yield largest_survived(python, algorithm, loss, data, sizes, limit)
 
