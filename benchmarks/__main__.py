@@ -4,15 +4,25 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from benchmarks import limit, workers
+from benchmarks import growth, limit, memory, metric_learn, pytorch_metric_learning, scikit_learn_nca, workers
+from benchmarks.environments import NoEnvironment
 
-BENCHMARKS = {"limit": limit.run, "workers": workers.run}
+BENCHMARKS = {
+    "limit": limit.run,
+    "workers": workers.run,
+    "growth": growth.run,
+    "memory": memory.run,
+    "pytorch-metric-learning": pytorch_metric_learning.run,
+    "scikit-learn-nca": scikit_learn_nca.run,
+    "metric-learn": metric_learn.run,
+}
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -24,14 +34,19 @@ def main() -> None:
     unknown = set(arguments.names) - BENCHMARKS.keys()
     if unknown:
         parser.error(f"unknown benchmark {min(unknown)}; expected any of {', '.join(BENCHMARKS)}")
-    lines = []
+    lines, left_out = [], 0
     for name in arguments.names or BENCHMARKS:
-        for figures in BENCHMARKS[name](small=arguments.small):
-            line = json.dumps({"benchmark": name, **figures, "load": round(os.getloadavg()[0], 2)})
-            print(line, flush=True)
-            lines.append(line)
+        try:
+            for figures in BENCHMARKS[name](small=arguments.small):
+                line = json.dumps({"benchmark": name, **figures, "load": round(os.getloadavg()[0], 2)})
+                print(line, flush=True)
+                lines.append(line)
+        except NoEnvironment as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+            left_out += 1
     if not arguments.small and not arguments.names:
         write_results(lines)
+    sys.exit(1 if left_out else 0)
 
 
 def write_results(lines: list[str]) -> None:

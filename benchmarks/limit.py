@@ -9,18 +9,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks import sparse_limit
+from benchmarks.serial import serial_job
 from nearfar.data.constraints import Pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import PairSampler, SamplingPlan
-from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Job
 from nearfar.engine.serial import SerialEngine
 from nearfar.objective.losses import Hinge
-from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Applied
-from nearfar.parameter_server.server import Server
-from nearfar.parameter_server.update_rule import UpdateRule
-from nearfar.parameter_server.worker import Shard
 
 SHAPES = {"MNIST pairs": (60_000, 784, 600, 1000, 20), "d=21504, k=1000": (4_000, 21_504, 1000, 1000, 4)}
 SMALL = {"small": (500, 100, 50, 100, 5)}
@@ -76,14 +72,8 @@ def _job(n: int, d: int, k: int, b: int) -> Job:
     rng = np.random.default_rng(0)
     points = as_points(rng.random((n, d), dtype=np.float32))
     pairs = Pairs(rng.integers(n, size=(10 * b, 2)), rng.integers(n, size=(10 * b, 2)))
-    clocks = Clocks(float("inf"))
     Lt = rng.standard_normal((d, k), dtype=np.float32)
-    server = Server(Lt, UpdateRule("adam", d, k), clocks, lambda version: 1e-6, capacity=2)
-    return Job(
-        points=points, sampler=PairSampler(pairs, SamplingPlan(b, 1, 0)), loss=Hinge(margin=1e9), rank=k, server=server,
-        clocks=clocks, budget=Budget(None, None), step_size=lambda version: 1e-6, update_rule="adam", workers=1,
-        threads_per_worker=1, slots=1, shards=[Shard(0)],
-    )  # fmt: skip
+    return serial_job(points, PairSampler(pairs, SamplingPlan(b, 1, 0)), Hinge(margin=1e9), Lt)
 
 
 def _products(d: int, k: int, b: int) -> Callable[[], None]:

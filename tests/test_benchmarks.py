@@ -1,18 +1,40 @@
 """Every benchmark runs, in its small form, and prints what it promises."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from benchmarks import environments, memory, metric_learn
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.chase import Chase
+from benchmarks.problems import labelled
+from benchmarks.serial import prepared_job
+from benchmarks.survival import doubling, fit_peer
+
+import nearfar as nf
+from nearfar.engine.serial import SerialEngine
+from nearfar.model.preparation import prepare
 
 ROOT = Path(__file__).parents[1]
+REPO_PYTHON = Path(sys.executable)
+
+
+def make_environment(name: str) -> None:
+    """Make the environment that a benchmark needs, if it needs one; skipped only where that cannot be, as offline."""
+    if (environments.REQUIREMENTS / f"{name}.txt").exists():
+        try:
+            environments.layer(name)
+        except environments.NoEnvironment as error:
+            pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_small_form_runs(name):
+    make_environment(name)
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--small"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -30,3 +52,82 @@ def test_an_unknown_name_is_refused():
     )
     assert ended.returncode == 2
     assert "unknown benchmark speed" in ended.stderr
+
+
+def test_the_timed_loop_takes_the_steps_of_training():
+    data = labelled(small=True)
+    settings = nf.TrainingSettings(rank=8, steps=6, schedule="constant", block_size=100)
+    prepared = prepare(data.X, nf.Labels(data.y), settings, labels=None, loss=None, start=None)
+
+    class SixSteps:
+        left = 6
+
+        def attend(self, applied):
+            self.left -= len(applied)
+            return self.left == 0
+
+    SerialEngine().run(prepared_job(prepared), SixSteps())
+    trained = nf.train(data.X, data.y, settings).metric
+    np.testing.assert_array_equal(prepared.Lt.T / prepared.scale.astype(np.float32), trained.components)
+
+
+def test_a_chase_keeps_the_first_time_at_each_goal():
+    precisions = iter([0.5, 0.8, 0.7, 0.9])
+    chase = Chase((0.75, 0.85), lambda L: next(precisions), limit=60.0)
+    chase.begin()
+    after = []
+    while not chase.step_taken(lambda: np.eye(1)):
+        after.append(chase.seconds)
+    assert chase.steps == 4
+    assert chase.best == 0.9
+    assert after[0] < chase.to(0.75) == after[1] < chase.to(0.85) == chase.seconds
+    assert chase.to(0.95) == float("inf")
+
+
+def test_a_chase_gives_up_at_its_limit():
+    chase = Chase((0.9,), lambda L: 0.0, limit=0.0)
+    chase.begin()
+    assert chase.step_taken(lambda: np.eye(1))
+    assert not chase.reached
+
+
+def test_a_peer_that_fails_is_not_taken_for_a_slow_one():
+    with pytest.raises(RuntimeError, match="NCA failed"):
+        fit_peer(REPO_PYTHON, "NCA", {"X": np.full((4, 2), np.nan), "y": np.arange(4) % 2}, limit=30.0)
+
+
+def test_a_peer_that_takes_too_long_is_stopped():
+    rng = np.random.default_rng(0)
+    assert fit_peer(REPO_PYTHON, "NCA", {"X": rng.random((50, 3)), "y": np.arange(50) % 2}, limit=0.01) is None
+
+
+def test_a_table_replaces_the_one_before(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{metric_learn.BEGIN}\nold\n{metric_learn.END}\nbelow\n")
+    line = {"pairs": 2000, "data": "mnist"}
+    for side, seconds, precision in (("ours", 1.04, 0.8812), ("theirs", 4.6, 0.7551)):
+        line |= {f"{side}_seconds": seconds, f"{side}_average_precision": precision}
+    for _ in range(2):
+        metric_learn.write_table(page, metric_learn.table(line))
+    text = page.read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("\nbelow\n")
+    assert "old" not in text
+    assert text.count("| `PairLearner()` | 1.0 s | 0.881 |") == 1
+    assert text.count("| `ITML(max_iter=1)`, metric-learn 0.7.0 | 4.6 s | 0.755 |") == 1
+
+
+def test_the_guide_has_a_place_for_the_table():
+    text = metric_learn.GUIDE.read_text()
+    assert text.index(metric_learn.BEGIN) < text.index(metric_learn.END)
+
+
+def test_memory_is_that_of_the_process():
+    before = memory.anonymous_bytes(os.getpid())
+    held = np.ones(50 << 20, np.uint8)
+    assert memory.anonymous_bytes(os.getpid()) - before > 0.9 * held.nbytes
+
+
+def test_sizes_double_up_to_the_last():
+    assert doubling(500, 3000) == [500, 1000, 2000, 3000]
+    assert doubling(500, 2000) == [500, 1000, 2000]

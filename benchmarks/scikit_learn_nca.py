@@ -1,0 +1,16 @@
+"""scikit-learn's NeighborhoodComponentsAnalysis at the largest size it can do, and ours with as many points."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.problems import labelled
+from benchmarks.survival import doubling, largest_survived
+
+
+def run(*, small: bool) -> Iterator[dict[str, Any]]:
+    """The largest size that NCA survives in three minutes; in the small form, digits in ten seconds."""
+    data = labelled(small=small)
+    sizes, limit = ([200, 400], 10.0) if small else (doubling(500, len(data.X)), 180.0)
+    yield largest_survived(Path(sys.executable), "NCA", "neighbour", data, sizes, limit)

@@ -1,0 +1,33 @@
+"""The engine-level loop that the benchmarks time: one worker, one thread, a constant step size."""
+
+from nearfar.data.points import Floats, Points
+from nearfar.data.sampling import Sampler
+from nearfar.engine.budget import Budget
+from nearfar.engine.engine import Job
+from nearfar.model.preparation import Prepared
+from nearfar.objective.losses import Loss
+from nearfar.parameter_server.clocks import Clocks
+from nearfar.parameter_server.server import Server
+from nearfar.parameter_server.update_rule import UpdateRule
+from nearfar.parameter_server.worker import Shard
+
+
+def serial_job(points: Points, sampler: Sampler, loss: Loss, Lt: Floats, step_size: float = 1e-6) -> Job:
+    """A job for the serial engine that ends when its supervisor says so; it changes ``Lt`` in place."""
+    d, rank = Lt.shape
+    clocks = Clocks(float("inf"))
+
+    def constant(version: int) -> float:
+        return step_size
+
+    return Job(
+        points=points, sampler=sampler, loss=loss, rank=rank,
+        server=Server(Lt, UpdateRule("adam", d, rank), clocks, constant, capacity=2), clocks=clocks,
+        budget=Budget(None, None), step_size=constant, update_rule="adam", workers=1, threads_per_worker=1, slots=1,
+        shards=[Shard(number) for number in range(sampler.n_shards)],
+    )  # fmt: skip
+
+
+def prepared_job(prepared: Prepared) -> Job:
+    """The steps that ``nf.train`` takes with the same settings, until its step size falls."""
+    return serial_job(prepared.points, prepared.sampler, prepared.loss, prepared.Lt, prepared.step_size)
