@@ -1,0 +1,175 @@
+"""The paper's scale on one machine, by the commands of the README, each run in a process of its own.
+
+Every line has what ``nearfar plan`` said before the run beside what the run took. Datasets are made on first use under
+build/data; the system is told to forget their files before a run, so each starts from a cold page cache.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.environments import ROOT, surroundings
+from benchmarks.memory import anonymous_bytes
+
+DATA = ROOT / "build" / "data"
+RUNS = ROOT / "build" / "runs"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A dataset, and how to train on it."""
+
+    shape: str
+    points: int
+    pairs: int
+    """Of each kind, drawn and stored; 0 to learn from labels."""
+    settings: tuple[str, ...]
+    features: int | None = None
+    promised: str = ""
+
+    @property
+    def folder(self) -> Path:
+        words = "" if self.features is None else f"-{self.features}"
+        return DATA / f"{self.shape}-{self.points}{words}"
+
+
+HINGE = ("--loss", "hinge", "--margin", "1", "--workers", "2")
+CASES = {
+    "imnet-1m": Case(
+        "imnet-1m", 1_000_000, 100_000_000, ("--rank", "1000", "--batch-size", "1000", "--minutes", "10", *HINGE),
+        promised="8,000 pairs a second, 4 GB",
+    ),
+    "imnet-1m, labels": Case(
+        "imnet-1m", 1_000_000, 0, ("--from-labels", "--rank", "1000", "--minutes", "3", "--workers", "2")
+    ),
+    "imnet-63k": Case(
+        "imnet-63k", 63_000, 100_000, ("--rank", "10000", "--batch-size", "100", "--steps", "100", *HINGE),
+        promised="12 GB, 1.6 times the bound",
+    ),
+    "text-1m, 100,000 words": Case(
+        "text-1m", 200_000, 0, ("--from-labels", "--rank", "100", "--steps", "200"), 100_000, "as long a step as below",
+    ),
+    "text-1m": Case("text-1m", 200_000, 0, ("--from-labels", "--rank", "100", "--steps", "200"), 1_000_000),
+}  # fmt: skip
+SMALL = {
+    "imnet-63k, in small": Case(
+        "imnet-63k", 3000, 2000, ("--rank", "32", "--batch-size", "100", "--steps", "30", *HINGE)
+    ),
+    "text-1m, in small": Case("text-1m", 2000, 0, ("--from-labels", "--rank", "16", "--steps", "30"), 20_000),
+}
+
+
+def run(*, small: bool) -> Iterator[dict[str, Any]]:
+    """For each case what was planned and what was seen."""
+    for name, case in (SMALL if small else CASES).items():
+        yield {"case": name, **_run(name, case)}
+
+
+def _run(name: str, case: Case) -> dict[str, Any]:
+    made = _dataset(case)
+    given = [str(case.folder), *case.settings]
+    planned = json.loads(_nearfar("plan", *given, "--json")[0])
+    run_folder = RUNS / name.replace(" ", "-").replace(",", "")
+    shutil.rmtree(run_folder, ignore_errors=True)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    _forget(case.folder)
+    _, peak = _nearfar("train", *given, "--out", str(run_folder))
+    history = [json.loads(line) for line in (run_folder / "history.jsonl").read_text().splitlines()]
+    judged = json.loads(_nearfar("evaluate", str(run_folder), f"{case.folder}-test", "--json")[0])
+    first, last = history[1] if len(history) > 2 else history[0], history[-1]
+    step_seconds = (last["seconds"] - first["seconds"]) / max(1, last["step"] - first["step"])
+    return {
+        **made,
+        "steps": last["step"],
+        "seconds": round(last["seconds"], 1),
+        "pairs_per_second": round((last["pairs"] - first["pairs"]) / (last["seconds"] - first["seconds"])),
+        "step_seconds": round(step_seconds, 4),
+        "planned_step_seconds": round(planned["step_seconds"], 4),
+        "planned_ratio": round(planned["step_seconds"] / step_seconds, 2),
+        "peak_gigabytes": round(peak / 1e9, 2),
+        "planned_gigabytes": round(planned["memory_bytes"] / 1e9, 2),
+        "planned_memory_ratio": round(planned["memory_bytes"] / peak, 2),
+        "bottleneck": planned["bottleneck"],
+        "average_precision": round(judged["learned"]["average_precision"], 4),
+        "euclidean": round(judged["euclidean"]["average_precision"], 4),
+        "curve": [[round(report["seconds"]), round(report["ap"], 3)] for report in _some(history) if report["ap"]],
+        "promised": case.promised,
+        **(_bound(case) if "63k" in case.shape else {}),
+    }
+
+
+def _dataset(case: Case) -> dict[str, float]:
+    """Make the dataset if it is missing, and draw its pairs if others are stored; seconds and memory of that."""
+    took: dict[str, float] = {}
+    if not case.folder.exists():
+        DATA.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(f"{case.folder}-test", ignore_errors=True)
+        words = [] if case.features is None else ["--features", str(case.features)]
+        began = time.perf_counter()
+        _nearfar("synthesize", case.shape, "--out", str(case.folder), "--points", str(case.points), *words)
+        took["synthesis_seconds"] = round(time.perf_counter() - began, 1)
+    stored = case.folder / "similar.npy"
+    if case.pairs and not (stored.exists() and len(np.load(stored, mmap_mode="r")) == case.pairs):
+        began = time.perf_counter()
+        drawn = str(case.pairs)
+        _, peak = _nearfar("sample", str(case.folder), "--similar", drawn, "--dissimilar", drawn)
+        took["sampling_seconds"] = round(time.perf_counter() - began, 1)
+        took["sampling_gigabytes"] = round(peak / 1e9, 2)
+    return took
+
+
+def _bound(case: Case) -> dict[str, float]:
+    """The time of a step's products at this machine's sgemm rate, and of the traffic of L at its copying rate."""
+    b, d, k = 100, 21_504, 10_000 if case.points > 10_000 else 32
+    rows, Lt = np.ones((b, d), np.float32), np.ones((d, k), np.float32)
+    copy = np.empty_like(Lt)
+    product = min(_seconds(lambda: rows @ Lt) for _ in range(3))
+    copying = min(_seconds(lambda: np.copyto(copy, Lt)) for _ in range(3))
+    traffic = 2  # the update reads and writes L once, the pull reads it and writes a copy
+    return {"bound_seconds": round(2 * product + traffic * copying, 4)}
+
+
+def _seconds(work: Any) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _some(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most a dozen reports, the first and the last among them."""
+    chosen = np.unique(np.linspace(0, len(history) - 1, 12).astype(int))
+    return [history[place] for place in chosen]
+
+
+def _forget(folder: Path) -> None:
+    """Ask the system to drop a folder's files from its page cache."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _nearfar(*arguments: str) -> tuple[str, int]:
+    """What a command printed, and the most memory it had that no file stands behind."""
+    environment = {**surroundings(), "OPENBLAS_NUM_THREADS": str(os.cpu_count())}
+    with subprocess.Popen(
+        [str(Path(sys.executable).with_name("nearfar")), *arguments], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, anonymous_bytes(process.pid))
+            time.sleep(0.02)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, arguments, printed)
+        return printed, peak
