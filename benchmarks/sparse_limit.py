@@ -1,7 +1,8 @@
 """How near the products of sparse rows come to the machine's limit, and how they compare with SciPy and PyTorch.
 
-The limit is the rate of the same kernel on a problem that stays in the second cache, with nothing to prepare. A flop
-counts if it is useful: 2 · non-zeros · k a product.
+The limit is the rate of the same kernel on a problem that stays in the second cache, with nothing to prepare; where
+columns are used once or twice, as in the second shape, far memory is the limit. A flop counts if it is useful:
+2 · non-zeros · k a product.
 """
 
 import statistics
@@ -103,14 +104,14 @@ def _products(rows: SparseRows, Lt: np.ndarray) -> Callable[[], None]:
 
 
 def _in_second_cache(density: float) -> tuple[Callable[[], None], float]:
-    """The kernel alone on 256 rows and 256 columns of one tile: packed columns and sums are 64 KB each."""
-    n, k, scratch = 256, sparse_kernels.TILE, Scratch()
-    rows = as_points(_random_points(n, n, max(4, round(density * n)))).rows(np.arange(n))
+    """The kernel alone on 384 rows and 512 columns of one tile: sums and packed columns are 96 and 128 KB."""
+    n, d, k, repeats, scratch = 384, 512, sparse_kernels.TILE, 100, Scratch()
+    rows = as_points(_random_points(n, d, round(max(0.05, density) * d))).rows(np.arange(n))
     assert isinstance(rows, SparseRows)
-    places = np.arange(n, dtype=np.int32)
-    cut = sparse_kernels.cut(rows, places, places.astype(np.uint32), n, scratch, transposed=False)
-    packed = sparse_kernels.pack(np.random.default_rng(2).random((n, k), dtype=np.float32), places, scratch)
-    out, repeats = np.empty((n, k), np.float32), 200
+    places, all_rows = np.arange(d, dtype=np.int32), np.arange(n, dtype=np.int32)
+    cut = sparse_kernels.cut(rows, all_rows, places.astype(np.uint32), d, scratch, transposed=False)
+    packed = sparse_kernels.pack(np.random.default_rng(2).random((d, k), dtype=np.float32), places, scratch)
+    out = np.empty((n, k), np.float32)
 
     def multiply() -> None:
         for _ in range(repeats):

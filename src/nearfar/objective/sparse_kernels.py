@@ -123,10 +123,10 @@ def _cut(
     starts: Array, columns: Array, values: Array, kept: Array, place: Array, transposed: bool, shift: int,
     places: Array, first_visits: Array, targets: Array, first_entries: Array, entries: Array,
 ) -> None:  # fmt: skip
-    """Two passes over the entries: count each visit's, then write each where its visit has it.
+    """Two passes over the entries: count each visit's, then write each where its visit has it. A block has 2**shift.
 
     ``places`` has a number for each visit, first its count, then where its next entry goes: a line for each row (or,
-    transposed, for each block of rows), in it one for each block of columns (or each column). A block has 2**shift.
+    transposed, for each block of rows), in it one for each block of columns (or each column).
     """
     row_shift, column_shift = (shift, 0) if transposed else (0, shift)
     column_mask = np.uint32(0 if transposed else (1 << shift) - 1)
