@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from benchmarks import growth, limit, memory, metric_learn, pytorch_metric_learning, scikit_learn_nca, workers
+from benchmarks import growth, limit, memory, metric_learn, pytorch_metric_learning, scale, scikit_learn_nca, workers
 from benchmarks.environments import NoEnvironment
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "workers": workers.run,
     "growth": growth.run,
     "memory": memory.run,
+    "scale": scale.run,
     "pytorch-metric-learning": pytorch_metric_learning.run,
     "scikit-learn-nca": scikit_learn_nca.run,
     "metric-learn": metric_learn.run,

@@ -94,7 +94,7 @@ def _run(name: str, case: Case) -> dict[str, Any]:
         "pairs_per_second": round((last["pairs"] - first["pairs"]) / (last["seconds"] - first["seconds"])),
         "step_seconds": round(step_seconds, 4),
         "planned_step_seconds": round(planned["step_seconds"], 4),
-        "planned_ratio": round(planned["step_seconds"] / step_seconds, 2),
+        "ratio": round(planned["step_seconds"] / step_seconds, 2),
         "peak_gigabytes": round(peak / 1e9, 2),
         "planned_gigabytes": round(planned["memory_bytes"] / 1e9, 2),
         "planned_memory_ratio": round(planned["memory_bytes"] / peak, 2),

@@ -19,7 +19,7 @@ from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
 from nearfar.objective import sparse_kernels
-from nearfar.objective.fast_gradient import Gradient, GradientKernel
+from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
 
@@ -46,13 +46,14 @@ def _compared(X: sp.csr_matrix, k: int, b: int, rounds: int) -> dict[str, Any]:
     pairs = rng.integers(X.shape[0], size=(b, 2))
     batch = Batch(pairs[: b // 2], pairs[b // 2 :])
     kernel, out = GradientKernel(as_points(X), Hinge(margin=1e9), k), Gradient.empty()
+    gatherer = Gatherer(as_points(X), k)
     Lt = rng.standard_normal((X.shape[1], k), dtype=np.float32)
-    rows = kernel.rows_of(batch).rows
+    rows = gatherer.rows_of(batch).rows
     assert isinstance(rows, SparseRows)
     rows = SparseRows(rows.values.copy(), rows.columns.copy(), rows.starts.copy(), rows.n_features)
 
     def gradient() -> None:
-        kernel.gradient(Lt, batch, kernel.rows_of(batch), out)
+        kernel.gradient(Lt, batch, gatherer.rows_of(batch), out)
 
     flops = 2 * len(rows.columns) * k
     cached, cached_flops = _in_second_cache(len(rows.columns) / len(rows) / X.shape[1])

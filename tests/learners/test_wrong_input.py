@@ -80,7 +80,8 @@ WRONG = {
     "transform of another width": (
         lambda: nf.LabelLearner(steps=2).fit(X, LABELS).transform(X[:, :3]), "expecting 5 features"),
     "a lift larger than memory": (
-        lambda: nf.LabelLearner(lift="rbf", lift_dim=10**10, n_components=2).fit(X, LABELS), "this run takes .* TB: .*lift.*; lower lift_dim"),
+        lambda: nf.LabelLearner(lift="rbf", lift_dim=10**10, n_components=2).fit(X, LABELS),
+        "this run takes .* TB: .*lift.*; lower lift_dim"),
     "an unknown lift": (lambda: nf.LabelLearner(lift="poly").fit(X, LABELS), "expected one of none, rbf"),
     "an unknown number of components": (
         lambda: nf.LabelLearner(n_components="many").fit(X, LABELS), 'expected a whole number, "auto" or None'),
