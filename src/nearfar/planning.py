@@ -31,7 +31,7 @@ PROBED_RANK = 1024
 _SECONDS = 0.6
 """How long each part is measured, at the least."""
 _FEWEST_ROUNDS = 3
-_FEWEST_POINTS = 2000
+_FEWEST_POINTS, _MOST_POINTS = 2000, 100_000
 _STAND_IN_BYTES = 256 << 20
 _CLASSES = 20
 
@@ -180,7 +180,7 @@ def stand_in(n_points: int, n_features: int, nonzeros: int | None, pairs: bool) 
     """Random points of this shape, and constraints among them: few, but such that batches are as they will be."""
     rng = np.random.default_rng(0)
     stored = nonzeros or n_features
-    count = max(_FEWEST_POINTS, min(n_points, _STAND_IN_BYTES // (8 * stored)))
+    count = max(_FEWEST_POINTS, min(n_points, _MOST_POINTS, _STAND_IN_BYTES // (8 * stored)))
     points: Any
     if nonzeros is None:
         points = rng.random((count, n_features), dtype=np.float32)
@@ -190,7 +190,9 @@ def stand_in(n_points: int, n_features: int, nonzeros: int | None, pairs: bool) 
         points = sp.csr_matrix((values, columns.ravel(), starts), shape=(count, n_features))
     if not pairs:
         return points, Labels(np.arange(count) % _CLASSES)
-    return points, Pairs(rng.integers(count, size=(10 * count, 2)), rng.integers(count, size=(10 * count, 2)))
+    left = rng.integers(count, size=(2, 10 * count))
+    right = (left + rng.integers(1, count, size=left.shape)) % count
+    return points, Pairs(*np.stack((left, right), axis=2))
 
 
 def measured_rates(prepared: Prepared, sizes: Sizes) -> Rates:

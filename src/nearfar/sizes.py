@@ -65,7 +65,7 @@ class Sizes:
     def batch_bytes(self) -> float:
         """What one computing thread holds of a step: rows, projections, coefficients, and all pairs of a block."""
         batch = self.batch
-        gathered = batch.rows * batch.entries * (_SPARSE_ENTRY if batch.is_sparse else 2 * _FLOAT)
+        gathered = batch.rows * batch.entries * (_SPARSE_ENTRY if batch.is_sparse else _FLOAT)
         projections = 2 * _FLOAT * batch.rows * self.rank
         among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
         packed = _FLOAT * batch.touched * self.rank if batch.is_sparse else 0.0

@@ -12,7 +12,7 @@ from nearfar.objective.fast_gradient import Gatherer
 from nearfar.settings import TrainingSettings
 from nearfar.sizes import BatchSizes, Sizes, memory_bytes, memory_text
 
-_IN_FLIGHT_BYTES = 256 << 20
+_IN_FLIGHT_BYTES = 64 << 20
 """Gradients of a worker that are under way take no more than this, if two of them do not."""
 
 

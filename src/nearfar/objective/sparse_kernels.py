@@ -42,7 +42,7 @@ _STEP = 16
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 128, 1024
 _COUNTED = 64
 """Visits are put in order of their number of entries up to this one."""
-_ENTRIES_A_VISIT = 12
+_ENTRIES_A_VISIT = 24
 """A visit of fewer entries spends more on loading and storing the sums than on adding."""
 
 

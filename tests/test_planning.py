@@ -1,0 +1,95 @@
+"""A plan counts what the run will have, and names what is in the way."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import nearfar as nf
+from nearfar.cli import app
+from nearfar.data.dataset import write_dataset
+from nearfar.planning import Plan, Rates, plan, stand_in
+from nearfar.sizes import BatchSizes, Sizes
+
+SIZES = Sizes(
+    784, 600, BatchSizes(1000, 784, 784, 1000, is_sparse=False, is_block=False), workers=2, has_copies=True, slots=2
+)
+RATES = Rates(gather=1e9, products=1e11, pull=1e10, update=1e10)
+
+
+def test_the_largest_limit_is_the_bottleneck():
+    planned = Plan(SIZES, RATES, cores=2)
+    assert planned.step_seconds == max(planned.limits.values()) == planned.limits[planned.bottleneck]
+    assert Plan(SIZES, replace(RATES, update=1e7), cores=2).bottleneck == "the server's update"
+    assert Plan(SIZES, replace(RATES, products=1e9), cores=8).bottleneck == "computing threads"
+    assert Plan(SIZES, RATES, cores=1).bottleneck == "cores"
+    assert Plan(SIZES, RATES, cores=2, machines=4, bandwidth=1e6).bottleneck == "network"
+
+
+def test_more_machines_take_less_time_and_memory_until_the_network_is_in_the_way():
+    one, four = (Plan(SIZES, RATES, cores=2, machines=m, bandwidth=1e12, constraints=1e6) for m in (1, 4))
+    assert four.step_seconds == pytest.approx(one.step_seconds / 4, rel=0.01)
+    assert four.pass_seconds == pytest.approx(one.pass_seconds / 4, rel=0.01)
+    assert four.memory["L"] == one.memory["L"] / 4
+    assert one.network_bytes == 0 < four.network_bytes
+
+
+@pytest.mark.parametrize("nonzeros", [None, 20])
+@pytest.mark.parametrize("pairs", [True, False])
+def test_a_stand_in_has_the_shape_asked_for(nonzeros, pairs):
+    points, constraints = stand_in(10**9, 500, nonzeros, pairs)
+    assert points.shape[1] == 500
+    assert 2000 <= points.shape[0] < 10**6
+    assert isinstance(constraints, nf.Pairs if pairs else nf.Labels)
+    if nonzeros:
+        assert points.nnz == nonzeros * points.shape[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*both similar and dissimilar")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_plan_is_about_right(workers):
+    """Within a factor of two, as tests run on busy machines; the benchmark `scale` holds it to more."""
+    points, pairs = stand_in(5000, 400, None, True)
+    settings = nf.TrainingSettings(rank=200, workers=workers, steps=400, held_out=0, report_every=100)
+    planned = plan(points, pairs, settings)
+    began = time.perf_counter()
+    reports = nf.train(points, pairs, settings).history
+    assert time.perf_counter() - began < 60
+    seen = (reports[-1].seconds - reports[1].seconds) / (reports[-1].step - reports[1].step)
+    assert 0.4 < planned.step_seconds / seen < 2.5
+
+
+def test_the_rank_beyond_what_is_measured_is_counted_in_full():
+    points, pairs = stand_in(2000, 3000, None, True)
+    planned = plan(points, pairs, nf.TrainingSettings(rank=2500, workers=2))
+    assert planned.sizes.rank == 2500
+    assert planned.memory["L"] == 4 * 3000 * 2500
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    rng = np.random.default_rng(0)
+    return write_dataset(tmp_path / "data", rng.random((500, 40), dtype=np.float32), np.arange(500) % 5).folder
+
+
+def test_the_command_prints_a_table_or_json(dataset):
+    shown = CliRunner().invoke(app, ["plan", str(dataset), "--rank", "8"])
+    assert shown.exit_code == 0, shown.output
+    for words in ("memory of a process", "one thread: the bottleneck", "pairs a second", "one pass"):
+        assert words in shown.output
+    sizes = ["--points", "10000", "--features", "300", "--nonzeros", "30", "--pairs", "1000000", "--workers", "2"]
+    printed = CliRunner().invoke(app, ["plan", *sizes, "--machines", "3", "--bandwidth", "1", "--json"])
+    figures = json.loads(printed.output)
+    assert figures["memory_bytes"] == sum(figures["memory"].values())
+    assert figures["limits"].keys() == {"computing threads", "the server's update", "cores", "network"}
+    assert figures["pass_seconds"] == pytest.approx(1000 * figures["step_seconds"])
+
+
+@pytest.mark.parametrize("given", [[], ["--points", "100"], ["--features", "100"]])
+def test_nothing_to_plan_is_said(given):
+    ended = CliRunner().invoke(app, ["plan", *given])
+    assert ended.exit_code != 0
+    assert "give a dataset, or --points and --features" in str(ended.exception)

@@ -1,0 +1,122 @@
+"""What is counted is what is allocated, and what does not fit is refused before it is taken."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import nearfar as nf
+from nearfar.errors import InvalidSettings
+from nearfar.sizes import BatchSizes, Sizes, memory_bytes, memory_text
+
+DENSE = Sizes(784, 600, BatchSizes(1000, 784, 784, 1000, is_sparse=False, is_block=False))
+
+WATCHED = """
+import sys, threading, numpy as np, scipy.sparse as sp, nearfar as nf
+from nearfar.model.preparation import prepare
+
+def anonymous():
+    return 1024 * int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("RssAnon")))
+
+d, k, sparse, workers = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "sparse", int(sys.argv[4])
+X = sp.random(2000, d, 50 / d, "csr", np.float32, random_state=0) if sparse else np.ones((2000, d), np.uint8)
+if not sparse:
+    X[:] = np.random.default_rng(0).integers(0, 255, X.shape)
+y = np.arange(2000) % 10
+small = nf.TrainingSettings(rank=2, steps=3, workers=workers, held_out=100)
+nf.train(X, y, small)
+settings = nf.TrainingSettings(rank=k, steps=20, workers=workers, held_out=100)
+sizes = prepare(X, nf.Labels(y), settings, labels=None, loss=None, start=None).sizes
+before = anonymous()
+most, stop = [0], threading.Event()
+
+def watch():
+    while not stop.wait(0.005):
+        most[0] = max(most[0], anonymous())
+
+watching = threading.Thread(target=watch)
+watching.start()
+nf.train(X, y, settings)
+stop.set(); watching.join()
+print(most[0] - before, sum(sizes.memory.values()) - sizes.memory["Python and libraries"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "kind", "workers"), [(20_000, 500, "dense", 1), (20_000, 500, "dense", 2), (200_000, 100, "sparse", 2)]
+)
+def test_the_sum_is_what_a_run_allocates(d, k, kind, workers):
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(d), str(k), kind, str(workers)], capture_output=True, text=True, check=True
+    )
+    seen, counted = map(float, ended.stdout.split())
+    assert 0.75 < counted / seen < 1.3, f"counted {memory_text(counted)}, seen {memory_text(seen)}"
+
+
+def test_parts_grow_as_they_should():
+    twice = replace(DENSE, rank=1200)
+    for part in ("L", "state of adam", "gradients under way", "best L"):
+        assert twice.memory[part] == pytest.approx(2 * DENSE.memory[part], rel=0.01)
+    assert replace(DENSE, update_rule="sgd").memory["state of sgd"] == 0
+    assert DENSE.memory["workers' copies of L"] == 0
+    copies = replace(DENSE, has_copies=True, workers=3)
+    assert copies.memory["workers' copies of L"] == 3 * 4 * 784 * 600
+    assert DENSE.flops == 4 * 1000 * 784 * 600
+    assert DENSE.update_bytes == 7 * 4 * 784 * 600
+    assert copies.pull_bytes == 2 * 4 * 784 * 600
+    assert DENSE.pull_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("8GB", 8e9), ("500 mb", 5e8), ("1.5TB", 1.5e12), ("12kb", 12e3), ("7B", 7)]
+)
+def test_memory_is_read_and_written(text, count):
+    assert memory_bytes(text) == count
+    assert memory_bytes(memory_text(count)) == pytest.approx(count, rel=0.01)
+
+
+@pytest.fixture
+def points():
+    return np.random.default_rng(0).random((300, 400), dtype=np.float32)
+
+
+def test_too_little_memory_is_refused_with_the_sum_and_leaves_nothing(points, tmp_path):
+    settings = nf.TrainingSettings(rank=400, memory="195MB", workers=2)
+    with pytest.raises(InvalidSettings, match=r"memory is 195MB, but this run takes .* MB: .*L 640 KB.*lower rank"):
+        nf.train(points, np.arange(300) % 3, settings, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_is_enough_changes_nothing_but_the_gradients_under_way(points):
+    labels = np.arange(300) % 3
+    common = {"rank": 400, "steps": 10, "workers": 2, "consistency": "bsp"}
+    free = nf.train(points, labels, nf.TrainingSettings(**common))
+    tight = nf.train(points, labels, nf.TrainingSettings(**common, memory="215MB"))
+    np.testing.assert_array_equal(free.metric.components, tight.metric.components)
+
+
+def test_what_no_machine_holds_is_refused_before_it_is_taken():
+    X = sp.random(50, 2_000_000, 1e-5, "csr", np.float32, random_state=0)
+    with pytest.raises(InvalidSettings, match=r"this machine has .* but this run takes .* TB"):
+        nf.train(X, np.arange(50) % 2, nf.TrainingSettings(rank=2_000_000))
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path):
+    np.savez(tmp_path / "points.npz", X=np.random.default_rng(0).random((100, 50)), y=np.arange(100) % 3)
+    nearfar = str(Path(sys.executable).with_name("nearfar"))
+    subprocess.run(
+        [nearfar, "ingest", str(tmp_path / "points.npz"), "--out", str(tmp_path / "data")],
+        check=True,
+        capture_output=True,
+    )
+    ended = subprocess.run(
+        [nearfar, "train", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--memory", "100MB"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("error: memory is 100MB, but this run takes")
+    assert not (tmp_path / "run").exists()
