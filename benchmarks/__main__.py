@@ -11,7 +11,17 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from benchmarks import growth, limit, memory, metric_learn, pytorch_metric_learning, scale, scikit_learn_nca, workers
+from benchmarks import (
+    growth,
+    limit,
+    memory,
+    metric_learn,
+    pytorch_metric_learning,
+    scale,
+    scikit_learn_nca,
+    text_step,
+    workers,
+)
 from benchmarks.environments import NoEnvironment
 
 BENCHMARKS = {
@@ -19,6 +29,7 @@ BENCHMARKS = {
     "workers": workers.run,
     "growth": growth.run,
     "memory": memory.run,
+    "text-step": text_step.run,
     "scale": scale.run,
     "pytorch-metric-learning": pytorch_metric_learning.run,
     "scikit-learn-nca": scikit_learn_nca.run,

@@ -47,7 +47,7 @@ print(most[0] - before, sum(sizes.memory.values()) - sizes.memory["Python and li
 
 
 @pytest.mark.parametrize(
-    ("d", "k", "kind", "workers"), [(20_000, 500, "dense", 1), (20_000, 500, "dense", 2), (200_000, 100, "sparse", 2)]
+    ("d", "k", "kind", "workers"), [(10_000, 500, "dense", 1), (10_000, 500, "dense", 2), (100_000, 200, "sparse", 2)]
 )
 def test_the_sum_is_what_a_run_allocates(d, k, kind, workers):
     ended = subprocess.run(

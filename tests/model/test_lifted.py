@@ -211,7 +211,7 @@ def test_a_rank_above_the_lifted_width_is_refused(digits):
 
 
 def test_a_lift_that_does_not_fit_in_memory_is_refused_before_it_is_made(digits):
-    with pytest.raises(InvalidSettings, match="expected a smaller lift_dim"):
+    with pytest.raises(InvalidSettings, match="lower lift_dim"):
         nf.train(*digits, nf.TrainingSettings(lift="rbf", lift_dim=10**9))
 
 
