@@ -52,7 +52,7 @@ CASES = {
         "imnet-1m", 1_000_000, 0, ("--from-labels", "--rank", "1000", "--minutes", "3", "--workers", "2")
     ),
     "imnet-63k": Case(
-        "imnet-63k", 63_000, 100_000, ("--rank", "10000", "--batch-size", "100", "--steps", "100", *HINGE),
+        "imnet-63k", 63_000, 100_000, ("--rank", "10000", "--batch-size", "100", "--steps", "100", "--report-every", "20", *HINGE),
         promised="12 GB, 1.6 times the bound",
     ),
     "text-1m, 100,000 words": Case(
@@ -84,7 +84,7 @@ def _run(name: str, case: Case) -> dict[str, Any]:
     _forget(case.folder)
     _, peak = _nearfar("train", *given, "--out", str(run_folder))
     history = [json.loads(line) for line in (run_folder / "history.jsonl").read_text().splitlines()]
-    judged = json.loads(_nearfar("evaluate", str(run_folder), f"{case.folder}-test", "--json")[0])
+    judged = json.loads(_nearfar("evaluate", str(run_folder), f"{case.folder}-test", "--neighbours", "0", "--json")[0])
     first, last = history[1] if len(history) > 2 else history[0], history[-1]
     step_seconds = (last["seconds"] - first["seconds"]) / max(1, last["step"] - first["step"])
     return {

@@ -248,7 +248,9 @@ def evaluate(
     run: RunPath,
     dataset: DatasetFolder,
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of each kind to draw where none are stored.")] = 10_000,
-    neighbours: Annotated[int, typer.Option(min=1, help="k of the k-nearest-neighbour error.")] = 3,
+    neighbours: Annotated[
+        int, typer.Option(min=0, help="k of the k-nearest-neighbour error; 0 leaves neighbours out.")
+    ] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

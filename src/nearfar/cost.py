@@ -68,6 +68,11 @@ def steps_between_reports(judging_flops: float, flops_a_step: float, steps_per_e
     return max(fewest, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))
 
 
+def are_most_features(touched: float, n_features: int) -> bool:
+    """Whether a gradient covers so many features that the next one, of any worker, covers most of the same."""
+    return touched > n_features / 2
+
+
 def worth_all_cores(flops_a_step: float) -> bool:
     """Whether a lone worker's products are large enough to be split over all cores."""
     return flops_a_step >= _WORTH_ALL_CORES

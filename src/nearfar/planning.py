@@ -4,6 +4,7 @@ Work, traffic and memory are counted (sizes.py); the rates at which this machine
 on a few real batches, of a small L, by the very code that trains.
 """
 
+import math
 import os
 import threading
 import time
@@ -71,6 +72,7 @@ class Plan:
             "gather rows": sizes.batch.rows * sizes.batch.entries / rates.gather,
             "gradient": sizes.flops / rates.products,
             "pull": sizes.pull_bytes / rates.pull,
+            "step on the own copy": sizes.local_step_bytes / rates.pull,
         }
 
     @property
@@ -116,8 +118,11 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, float]:
-        """Bytes a process, part by part; of several machines, each has its own workers and its range of L."""
-        parts = self.sizes.memory
+        """Bytes a process, with as many gradients under way as there will be; each machine has its range of L."""
+        threads = self.sizes.workers * self.sizes.threads_per_worker
+        waiting = min(threads * (self.sizes.slots - 1), math.ceil(self.update_seconds / self.step_seconds))
+        under_way = (threads + waiting) * self.sizes.gradient_bytes
+        parts = {**self.sizes.memory, "gradients under way": under_way}
         if self.machines == 1:
             return parts
         owned = ("L", f"state of {self.sizes.update_rule}", "best L")

@@ -5,14 +5,15 @@ Training keeps to it where memory is limited, and ``nearfar plan`` prints it, wi
 
 from dataclasses import dataclass
 
+from nearfar import cost
 from nearfar.errors import InvalidSettings
 
 LIBRARIES = 190 << 20
 """Python, NumPy, SciPy, scikit-learn and the compiled loops, once all have been used."""
 
 _FLOAT = 4
-_SPARSE_ENTRY = 8 + 8 + 8
-"""Bytes of a gathered non-zero: as it was gathered, and in the order of each of the two products."""
+_SPARSE_ENTRY = 2 * 8 + 8 + 8
+"""Bytes of a non-zero: as it was gathered, now and ahead, and in the order of each of the two products."""
 _STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -49,6 +50,8 @@ class Sizes:
     update_rule: str = "adam"
     keeps_best: bool = True
     """Whether a copy of the best L is kept, for when patience ends the training."""
+    judged_rows: int = 0
+    """Points that a judgement projects."""
     lift_features: int = 0
     """Features of raw points, where they are lifted."""
 
@@ -89,6 +92,18 @@ class Sizes:
         return 2 * _FLOAT * self.batch.touched * self.rank if self.has_copies else 0.0
 
     @property
+    def local_step_bytes(self) -> float:
+        """What a worker reads and writes to change its own copy; not where others' steps would replace that at once."""
+        replaced = self.workers > 1 and cost.are_most_features(self.batch.touched, self.n_features)
+        return 3 * _FLOAT * self.batch.touched * self.rank if self.has_copies and not replaced else 0.0
+
+    @property
+    def judging_bytes(self) -> float:
+        """What a judgement holds: projections, and for sparse points the packed rows of L."""
+        packed = _FLOAT * self.batch.touched * self.rank if self.batch.is_sparse else 0.0
+        return _FLOAT * self.judged_rows * self.rank + packed if self.judged_rows else 0.0
+
+    @property
     def memory(self) -> dict[str, float]:
         """Bytes that the process allocates, part by part; memory-mapped data comes and goes as the system likes."""
         return {
@@ -99,6 +114,7 @@ class Sizes:
             "gradients under way": self.workers * self.slots * self.gradient_bytes,
             "best L": self.L_bytes if self.keeps_best else 0.0,
             "batches": self.workers * self.threads_per_worker * self.batch_bytes,
+            "judging": self.judging_bytes,
             "lift": _FLOAT * self.lift_features * self.n_features if self.lift_features else 0.0,
         }
 

@@ -57,12 +57,12 @@ def summarise(
     """Judge a metric on a dataset's stored pairs (or pairs drawn from its labels), and on its neighbours.
 
     Neighbours are searched among the training points, or among the dataset's own where there are none or they are the
-    same.
+    same; with ``k=0`` not at all.
     """
     pairs = _pairs(dataset, n_pairs, seed)
     verification = judge_pairs(metric, dataset.points, pairs)
     references = training if training is not None and training.labels is not None else dataset
-    if dataset.labels is None or references.labels is None:
+    if not k or dataset.labels is None or references.labels is None:
         return Summary(verification, k, None)
     own = references.fingerprint == dataset.fingerprint
     queries, query_labels = dataset.points, dataset.labels

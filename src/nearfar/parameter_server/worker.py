@@ -8,6 +8,7 @@ from queue import LifoQueue
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar import cost
 from nearfar.data.sampling import Batch, Block, Sampler
 from nearfar.objective.fast_gradient import GatheredRows, Gradient, GradientKernel
 from nearfar.parameter_server.messages import Push
@@ -15,9 +16,6 @@ from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import LocalStep
 
 Floats = NDArray[np.float32]
-
-_MOST = 0.8
-"""The share of features that is as good as all of them."""
 
 
 @dataclass
@@ -134,7 +132,7 @@ class Worker:
 
     def _will_be_replaced(self, gradient: Gradient, version: int, server: Server) -> bool:
         """Whether the server has newer rows for most features already, so that a step here would not be seen."""
-        return server.version > version and len(gradient.features) > _MOST * len(self.local)
+        return server.version > version and cost.are_most_features(len(gradient.features), len(self.local))
 
     def take_over(self, shards: list[Shard]) -> None:
         """Go on with another worker's shards."""
