@@ -52,7 +52,8 @@ CASES = {
         "imnet-1m", 1_000_000, 0, ("--from-labels", "--rank", "1000", "--minutes", "3", "--workers", "2")
     ),
     "imnet-63k": Case(
-        "imnet-63k", 63_000, 100_000, ("--rank", "10000", "--batch-size", "100", "--steps", "100", "--report-every", "20", *HINGE),
+        "imnet-63k", 63_000, 100_000,
+        ("--rank", "10000", "--batch-size", "100", "--steps", "100", "--report-every", "20", *HINGE),
         promised="12 GB, 1.6 times the bound",
     ),
     "text-1m, 100,000 words": Case(

@@ -3,6 +3,7 @@
 from nearfar.data.constraints import Comparisons, Groups, Labels, Pairs
 from nearfar.data.from_labels import GroupDraws, LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.points import Points, as_points
+from nearfar.evaluation.neighbour_triplets import draw_neighbour_triplets
 from nearfar.evaluation.search import search
 from nearfar.learners import ApartSplit, LabelLearner, NamedPoints, PairLearner, QuadrupletLearner, TripletLearner
 from nearfar.model.export import to_faiss, to_onnx, to_torch
@@ -28,6 +29,7 @@ __all__ = [
     "TrainingSettings",
     "TripletLearner",
     "as_points",
+    "draw_neighbour_triplets",
     "draw_pairs",
     "draw_triplets",
     "load_metric",

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from nearfar.data.constraints import Constraints, Labels
-from nearfar.data.dataset import Dataset
+from nearfar.data.dataset import Dataset, store_constraints
 from nearfar.data.drawn import draw_to_dataset
 from nearfar.data.formats import FORMATS, Choice
 from nearfar.data.from_labels import LabelDraws
@@ -25,6 +25,7 @@ from nearfar.data.synthesis import synthesize as synthesize_dataset
 from nearfar.demo import run_demo
 from nearfar.display import CopyingDisplay, TrainingDisplay, print_plan, print_table
 from nearfar.errors import InvalidConstraints, InvalidInput, InvalidRun, InvalidSettings, NearfarError
+from nearfar.evaluation.neighbour_triplets import draw_neighbour_triplets
 from nearfar.evaluation.search import Neighbours, check_free
 from nearfar.evaluation.summary import Summary, summarise
 from nearfar.model.euclidean import Euclidean
@@ -153,15 +154,24 @@ def sample(
     similar: Annotated[int, typer.Option(min=0, help="Similar pairs to draw.")] = 0,
     dissimilar: Annotated[int, typer.Option(min=0, help="Dissimilar pairs to draw.")] = 0,
     triplets: Annotated[int, typer.Option(min=0, help="Triplets to draw.")] = 0,
+    among_neighbours: Annotated[
+        bool, typer.Option("--among-neighbours", help="Draw triplets among nearest points, for nearest neighbours.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
 ) -> None:
     """Draw constraints from labels, and store them in the dataset."""
     opened = Dataset.open(dataset)
     if bool(triplets) == bool(similar or dissimilar):
         raise InvalidSettings("say what to draw: --similar N --dissimilar N, or --triplets N")
+    if among_neighbours and not triplets:
+        raise InvalidSettings("--among-neighbours is for triplets; say how many with --triplets N")
     counts = {"triplets": triplets} if triplets else {"similar": similar, "dissimilar": dissimilar}
-    with CopyingDisplay("drawing", "constraints") as display:
-        _note(draw_to_dataset(dataset, LabelDraws(_labels(opened)), counts, seed, display))
+    if among_neighbours:
+        drawn = draw_neighbour_triplets(opened.points, _labels(opened), triplets, seed=seed)
+        _note(store_constraints(dataset, drawn))
+    else:
+        with CopyingDisplay("drawing", "constraints") as display:
+            _note(draw_to_dataset(dataset, LabelDraws(_labels(opened)), counts, seed, display))
     counted = f"{triplets} triplets" if triplets else f"{similar} similar, {dissimilar} dissimilar pairs"
     print(f"{dataset}: {counted}")
 
