@@ -1,0 +1,55 @@
+"""The command line of nearfar: parses, calls, prints. A module for each group of commands."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+
+from nearfar.cli.data import ingest, sample, synthesize
+from nearfar.cli.metrics import evaluate, search, transform
+from nearfar.cli.options import note
+from nearfar.cli.training import demo, plan, train
+from nearfar.errors import InvalidInput, NearfarError
+
+app = typer.Typer(
+    help="Learn a distance from examples of what is near and what is far.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _command in (demo, ingest, synthesize, sample, train, plan, evaluate, transform, search):  # the order of --help
+    app.command()(_command)
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What typer raises on a command line that it cannot parse; it has no public name."""
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    note([str(message)])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; what was wrong ends in one line and exit code 2, never in a traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            sys.exit(app(given or ["--help"], prog_name="nearfar", standalone_mode=False))
+        except NearfarError as error:
+            _fail(str(error), 2 if isinstance(error, InvalidInput) else 1)
+        except _UsageError as error:
+            _fail(_usage_fault(error), 2)
+        except OSError as error:  # a path that cannot even be looked at
+            _fail(f"{error.filename}: {error.strerror}; choose a path that can be read and written", 2)
+
+
+def _usage_fault(error: Any) -> str:
+    fault = error.format_message().rstrip(".").replace("Value error, ", "")
+    return f"{fault[:1].lower()}{fault[1:]}; see {error.ctx.command_path if error.ctx else 'nearfar'} --help"
+
+
+def _fail(fault: str, code: int) -> NoReturn:
+    print(f"error: {' '.join(fault.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,91 @@
+"""Commands that learn, or say what learning takes: demo, train, plan."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nearfar.cli.options import DatasetFolder, FromLabels, constraints_of, with_settings
+from nearfar.data.constraints import Constraints
+from nearfar.data.dataset import Dataset
+from nearfar.demo import run_demo
+from nearfar.display import TrainingDisplay, print_plan
+from nearfar.errors import InvalidSettings
+from nearfar.model.training import train as train_metric
+from nearfar.planning import plan as plan_training
+from nearfar.planning import stand_in
+from nearfar.settings import TrainingSettings
+
+
+def demo() -> None:
+    """Learn a metric for scikit-learn's digits. Two asynchronous workers train it; a table shows what it is worth."""
+    run_demo()
+
+
+@with_settings
+def train(
+    dataset: DatasetFolder,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make, or to go on with.")],
+    from_labels: FromLabels = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    *,
+    settings: TrainingSettings,
+) -> None:
+    """Learn a metric from a dataset. Stored constraints train where there are any, else the labels do."""
+    opened = Dataset.open(dataset)
+    with TrainingDisplay(settings.workers) as display:
+        result = train_metric(
+            opened.points,
+            constraints_of(opened, from_labels),
+            settings,
+            labels=opened.labels,
+            run=out,
+            resume=resume,
+            source={"dataset": str(dataset.resolve())},
+            on_report=[display],
+            stop_on_signals=True,
+        )
+    if result.interrupted:
+        print(f"stopped at step {result.history[-1].step}, saved; go on with the same command and --resume")
+        raise typer.Exit(130)
+    kept = result.report
+    ap = "" if kept.ap is None else f", AP {kept.ap:.4f}"
+    print(f"{out}: {result.history[-1].step} steps, held-out objective {kept.objective:.4f}{ap}; {result.ended}")
+
+
+@with_settings
+def plan(
+    dataset: Annotated[
+        Path | None, typer.Argument(metavar="[DATASET]", help="A dataset folder; without one, give sizes.")
+    ] = None,
+    points: Annotated[int | None, typer.Option(min=2, help="Points.")] = None,
+    features: Annotated[int | None, typer.Option(min=1, help="Features of a point.")] = None,
+    nonzeros: Annotated[
+        int | None, typer.Option(min=1, help="Non-zeros of a point; without it, points are dense.")
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Pairs to learn from; without it, labels and blocks.")
+    ] = None,
+    from_labels: FromLabels = False,
+    machines: Annotated[int, typer.Option(min=1, help="Machines like this one, each with these workers.")] = 1,
+    bandwidth: Annotated[float, typer.Option(min=1e-6, help="Gigabits a second between machines.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    *,
+    settings: TrainingSettings,
+) -> None:
+    """Say what training will take of this machine: memory, time a step and a pass, and what is in the way."""
+    if dataset is not None:
+        opened = Dataset.open(dataset)
+        given: tuple[Any, Constraints] = (opened.points, constraints_of(opened, from_labels))
+        count = len(given[1])
+    elif points is None or features is None:
+        raise InvalidSettings("there is nothing to plan; give a dataset, or --points and --features")
+    else:
+        given = stand_in(points, features, nonzeros, pairs is not None)
+        count = pairs or points
+    planned = plan_training(*given, settings, n_constraints=count, machines=machines, bandwidth=bandwidth * 1e9 / 8)
+    if as_json:
+        print(json.dumps(planned.to_json(), indent=2))
+    else:
+        print_plan(planned)
