@@ -3,7 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nearfar.objective.fast_gradient import Gradient
+from nearfar.objective.fast_gradient import Factors, Gradient
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What is left of a gradient that has been applied elsewhere: its size."""
+
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class Push:
     """Which batch of which shard it was computed on."""
     version: int
     """The server's version that the worker's copy of L was at."""
-    gradient: Gradient
+    gradient: Gradient | Factors | Spent
     objective: float
     n_pairs: int
     n_points: int
