@@ -2,11 +2,18 @@
 
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.steps import steps_of
+from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.worker import Worker
+from nearfar.settings import EngineName
 
 
 class SerialEngine:
     """The worker computes on the server's own L, and the server applies each gradient at once."""
+
+    name: EngineName = "serial"
+
+    def servers(self, server: Server) -> Server:
+        return server
 
     def run(self, job: Job, supervisor: Supervisor) -> None:
         clock = job.clocks.join(0)

@@ -3,14 +3,14 @@
 import math
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.engine.budget import Budget
+from nearfar.engine.engine import Servers
 from nearfar.errors import Diverged
 from nearfar.objective.judging import Judge
 from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
@@ -24,29 +24,6 @@ _DROPS = 2
 """How often a plateau makes the steps smaller before it ends the training."""
 _WRITING_SHARE = 20
 """A checkpoint that takes long to write is followed by a pause this many times as long."""
-
-
-class Servers(Protocol):
-    """What the supervisor sees of the server, or of the servers that own parts of L, as one."""
-
-    features: range
-
-    @property
-    def version(self) -> int: ...
-
-    def read(self) -> NDArray[np.float32]:
-        """The newest L, transposed; not to be changed."""
-
-    def pull(self, features: NDArray[np.int32], local: NDArray[np.float32], known: NDArray[np.int64]) -> int:
-        """Bring rows of a copy up to date with what was read last."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """L and the rule's state, all of one version."""
-
-    def restore(self, version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a saved state."""
-
-    def is_finite(self) -> bool: ...
 
 
 @dataclass
@@ -126,6 +103,14 @@ class LocalSupervisor:
         message = f"worker {worker} failed ({type(error).__name__}: {error})"
         if left:
             warnings.warn(f"{message}; its shards go to the {left} that are left", RuntimeWarning, stacklevel=2)
+
+    def servers_went_back(self, version: int) -> None:
+        self._next_report = min(self._next_report, version + self._watch.report_every)
+        warnings.warn(
+            f"a server was lost; all went back to step {version}, and {self.progress.lost} pushes are lost in all",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def finish(self) -> None:
         """The last report and the last checkpoint."""

@@ -21,6 +21,7 @@ from nearfar.data.description import fingerprint
 from nearfar.data.points import Floats, Points, as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
+from nearfar.engine.ray_cluster import RayEngine
 from nearfar.engine.serial import SerialEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
 from nearfar.engine.threads import ThreadsEngine
@@ -42,7 +43,7 @@ from nearfar.settings import EngineName, TrainingSettings, slack
 
 _DEFAULT_PATIENCE = 4
 _DEFAULT_LIFTED_PATIENCE = 2  # steps are dearer, and fewer are needed
-_ENGINES: dict[str, type[Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine}
+_ENGINES: dict[str, Callable[[], Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine, "ray": RayEngine}
 _CENTRE_POINTS = 20_000
 
 
@@ -64,7 +65,7 @@ def train(
     constraints: Constraints | ArrayLike,
     settings: TrainingSettings | None = None,
     *,
-    engine: EngineName | None = None,
+    engine: EngineName | Engine | None = None,
     labels: ArrayLike | None = None,
     loss: Loss | None = None,
     start: NDArray[np.floating[Any]] | Metric | None = None,
@@ -82,8 +83,8 @@ def train(
     constraints : Pairs, Comparisons, Labels, Groups, or an array of one label a point
     settings : TrainingSettings, optional
         The defaults are meant to be left alone.
-    engine : str, optional
-        In place of ``settings.engine``.
+    engine : str or Engine, optional
+        In place of ``settings.engine``; :class:`nearfar.RayEngine` takes options of its own.
     labels : array, optional
         Classes of the points, used only to hold out points that no training constraint touches.
     loss : Loss, optional
@@ -105,7 +106,7 @@ def train(
     if not isinstance(settings, TrainingSettings):
         raise InvalidSettings(f"settings is a {type(settings).__name__}; expected nf.TrainingSettings(...)")
     if engine is not None:
-        settings = replace(settings, engine=engine)
+        settings = replace(settings, engine=engine if isinstance(engine, str) else engine.name)
     known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
     given = constraints if isinstance(constraints, Pairs | Comparisons | Labels | Groups) else Labels(constraints)
     folder = None if run is None else RunFolder(Path(run))
@@ -121,14 +122,18 @@ def train(
             newest = folder.resume(settings, described)
         else:
             folder.create(settings, described)
-    return _Training(prepared, settings, folder, points).run(newest, list(on_report), stop_on_signals)
+    chosen = _ENGINES[settings.chosen_engine]() if engine is None or isinstance(engine, str) else engine
+    return _Training(prepared, settings, chosen, folder, points).run(newest, list(on_report), stop_on_signals)
 
 
 class _Training:
     """One training from the first step to the metric."""
 
-    def __init__(self, prepared: Prepared, settings: TrainingSettings, folder: RunFolder | None, X: Any) -> None:
+    def __init__(
+        self, prepared: Prepared, settings: TrainingSettings, engine: Engine, folder: RunFolder | None, X: Any
+    ) -> None:
         self._prepared, self._settings, self._folder, self._X = prepared, settings, folder, X
+        self._engine = engine
         self._budget = Budget(_steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings))
         self._schedule = Schedule(_schedule(settings), prepared.step_size)
         self._clocks = Clocks(slack(settings.consistency))
@@ -157,7 +162,7 @@ class _Training:
                 checkpoint_every=settings.checkpoint_every,
                 on_report=on_report,
             )
-            supervisor = LocalSupervisor(self._server, self._budget, watch)
+            supervisor = LocalSupervisor(self._engine.servers(self._server), self._budget, watch)
             if self._folder:
                 self._take_up(self._folder, newest, supervisor, watch, stack)
             if stop_on_signals:
@@ -197,13 +202,14 @@ class _Training:
             clocks=self._clocks,
             budget=self._budget,
             step_size=self._step_size,
+            schedule=self._schedule,
             update_rule=settings.update_rule,
+            staleness_scaling=settings.staleness_scaling,
             workers=settings.workers,
             threads_per_worker=settings.threads_per_worker,
             slots=self._slots,
             shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
         )
-        engine = _ENGINES[settings.chosen_engine]()
         # Concurrent products would wait for each other in a multi-threaded BLAS; a large one alone may use all cores.
         alone = settings.chosen_engine == "serial" and cost.worth_all_cores(prepared.flops_a_step)
         limit = contextlib.nullcontext() if alone else threadpool_limits(1)
@@ -211,7 +217,7 @@ class _Training:
         try:
             with limit:
                 supervisor.begin()
-                engine.run(job, supervisor)
+                self._engine.run(job, supervisor)
                 supervisor.finish()
         except Diverged:
             as_points(self._X).check_finite()  # the likeliest cause, where the points were too many to check before

@@ -20,7 +20,7 @@ class Clocks:
         self._changed = threading.Condition()
 
     def join(self, worker: int, clock: int | None = None) -> int:
-        """A worker takes part from now on; it begins at the clock of the slowest if none is given, which is returned."""
+        """A worker takes part from now on, by default at the clock of the slowest; where it begins is returned."""
         with self._changed:
             self._applied[worker] = min(self._applied.values(), default=0) if clock is None else clock
             return self._applied[worker]

@@ -27,6 +27,12 @@ class Report:
     workers: list[dict[str, Any]]
     used: float
     """The share of the budget that is used; 0 without one."""
+    pulled_bytes: int = 0
+    """Bytes of L that travelled to workers in other processes."""
+    forms: dict[str, int] = field(default_factory=dict)
+    """How many pushes travelled in which form."""
+    lost: int = 0
+    """Pushes that a server had taken, and that were lost with it; no part of ``step``."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -52,6 +58,9 @@ class Progress:
 
     def __init__(self) -> None:
         self.pairs = self.points = self.bytes = 0
+        self.pulled_bytes = self.lost = 0
+        self.forms: dict[str, int] = {}
+        """How many pushes travelled in which form."""
         self.positions: dict[int, int] = {}
         """For each shard, the clock of the first batch that is not applied."""
         self._steps: dict[int, int] = {}
@@ -64,7 +73,8 @@ class Progress:
             push = one.push
             self.pairs += push.n_pairs
             self.points += push.n_points
-            self.bytes += push.gradient.nbytes
+            self.bytes += push.nbytes
+            self.forms[push.form] = self.forms.get(push.form, 0) + 1
             self.positions[push.shard] = max(self.positions.get(push.shard, 0), push.shard_clock + 1)
             self._steps[push.worker] = self._steps.get(push.worker, 0) + 1
             since.pushes += 1
@@ -93,6 +103,9 @@ class Progress:
             staleness_max=since.staleness_max,
             queue_depth=round(since.waiting / count, 3),
             bytes=self.bytes,
+            pulled_bytes=self.pulled_bytes,
+            forms=dict(self.forms),
+            lost=self.lost,
             workers=[
                 {"worker": worker, "steps": steps, "steps_per_second": round(since.steps.get(worker, 0) / elapsed, 2)}
                 for worker, steps in sorted(self._steps.items())
@@ -107,6 +120,9 @@ class Progress:
             "pairs": self.pairs,
             "points": self.points,
             "bytes": self.bytes,
+            "pulled_bytes": self.pulled_bytes,
+            "forms": self.forms,
+            "lost": self.lost,
             "positions": sorted(self.positions.items()),
             "steps": sorted(self._steps.items()),
         }
@@ -114,6 +130,8 @@ class Progress:
     def restore(self, state: dict[str, Any], seconds: float) -> None:
         """Go on from a checkpoint."""
         self.pairs, self.points, self.bytes = state["pairs"], state["points"], state["bytes"]
+        self.pulled_bytes, self.lost = state.get("pulled_bytes", 0), state.get("lost", 0)
+        self.forms = dict(state.get("forms", {}))
         self.positions = dict(state["positions"])
         self._steps = dict(state["steps"])
         self._since = _Since(seconds)

@@ -12,7 +12,7 @@ from nearfar.errors import Diverged
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.clocks import Clocks
-from nearfar.parameter_server.messages import Applied, Push, Spent
+from nearfar.parameter_server.messages import Applied, Push
 from nearfar.parameter_server.queues import BoundedQueue
 from nearfar.parameter_server.update_rule import UpdateRule
 
@@ -138,6 +138,11 @@ class Server:
         """The newest L, transposed; not to be changed. It may go on changing while it is read."""
         return self.Lt
 
+    def overwrite(self, features: NDArray[np.int32], rows: Floats, version: int) -> None:
+        """Take over rows from elsewhere, as changed at this version."""
+        self.Lt[features - self.features.start] = rows
+        self._row_versions[features - self.features.start] = version
+
     def state(self) -> dict[str, NDArray[Any]]:
         """The arrays that :meth:`restore` takes; called by the thread that updates, so they belong to one version."""
         return {"Lt": self.Lt} | {f"{_RULE}{key}": array for key, array in self.rule.state.items()}
@@ -178,7 +183,7 @@ class Server:
 
 
 def _part(push: Push, features: range) -> Gradient:
-    assert not isinstance(push.gradient, Spent), "a push is applied once"
+    assert push.gradient is not None, "a push is applied once"
     return push.gradient.part(features)
 
 

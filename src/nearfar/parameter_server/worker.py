@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nearfar import cost
 from nearfar.data.sampling import Batch, Block, Sampler
 from nearfar.objective.fast_gradient import Factors, GatheredRows, Gradient, GradientKernel
-from nearfar.parameter_server.messages import Push
+from nearfar.parameter_server.messages import Form, Push
 from nearfar.parameter_server.update_rule import LocalStep
 
 Floats = NDArray[np.float32]
@@ -137,7 +137,7 @@ class Worker:
             self._pushed += 1
         return Push(
             self.number, number, task.clock, task.shard, task.shard_clock, version, gradient, objective,
-            task.batch.n_pairs, len(gathered.rows), release,
+            task.batch.n_pairs, len(gathered.rows), release, _form(gradient, len(self.local)), gradient.nbytes,
         )  # fmt: skip
 
     def abandon(self, task: Task) -> None:
@@ -185,3 +185,9 @@ class Worker:
             self._free.put(gradient)
 
         return release
+
+
+def _form(gradient: Gradient | Factors, n_features: int) -> Form:
+    if isinstance(gradient, Factors):
+        return "factors"
+    return "dense" if len(gradient.features) == n_features else "columns"
