@@ -40,6 +40,8 @@ class Job:
     threads_per_worker: int
     slots: int
     """Gradients that each worker may have under way."""
+    checkpoint_every: float
+    """Seconds after which what servers in other processes have is to be safe here."""
     shards: list[Shard] = field(default_factory=list)
 
     def kernel(self) -> GradientKernel:

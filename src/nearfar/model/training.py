@@ -208,6 +208,7 @@ class _Training:
             workers=settings.workers,
             threads_per_worker=settings.threads_per_worker,
             slots=self._slots,
+            checkpoint_every=settings.checkpoint_every,
             shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
         )
         # Concurrent products would wait for each other in a multi-threaded BLAS; a large one alone may use all cores.

@@ -11,6 +11,7 @@ for answers of many actors at once, and an answer that is an error says who is g
 
 import contextlib
 import math
+import time
 from types import TracebackType
 from typing import Any
 
@@ -32,6 +33,8 @@ _LOOK_AROUND = 0.2
 _GRANT_SECONDS = 0.1
 """What a grant is to take, where consistency does not bound it: long beside a call, short beside a report."""
 _MOST_STEPS_A_GRANT = 64
+_CUT_AFTER = 1.5
+"""Times the interval of checkpoints after which a cut is made, if no checkpoint has made one."""
 
 
 class Driver:
@@ -44,6 +47,7 @@ class Driver:
         self._open = 0
         """Steps granted that are neither applied nor given back."""
         self._paused = False
+        self._next_cut = time.monotonic() + _CUT_AFTER * job.checkpoint_every
         self._drops = job.schedule.drops
 
     def __enter__(self) -> "Driver":
@@ -58,6 +62,7 @@ class Driver:
             self._members.place()
             self._servers.begin(self._members.clocks())
             self._mirror.refresh, self._mirror.cut = self._servers.refresh, self._cut
+            self._job.budget.begin(self._mirror.version)  # anew: to start processes is no training
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -78,6 +83,8 @@ class Driver:
             if self._supervisor.attend(applied):
                 break
             self._pass_on_drops()
+            if time.monotonic() > self._next_cut:
+                self._cut()
         self._cut()
         self._supervisor.attend(self._pending)
 
@@ -230,6 +237,7 @@ class Driver:
             self._paused = False
         self._mirror.keep_cut()
         self._members.keep_cut()
+        self._next_cut = time.monotonic() + _CUT_AFTER * self._job.checkpoint_every
 
     def _pass_on_drops(self) -> None:
         if self._job.schedule.drops != self._drops:
