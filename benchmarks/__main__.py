@@ -17,6 +17,7 @@ from benchmarks import (
     memory,
     metric_learn,
     pytorch_metric_learning,
+    ray_cluster,
     scale,
     scikit_learn_nca,
     text_step,
@@ -27,6 +28,7 @@ from benchmarks.environments import NoEnvironment
 BENCHMARKS = {
     "limit": limit.run,
     "workers": workers.run,
+    "ray": ray_cluster.run,
     "growth": growth.run,
     "memory": memory.run,
     "text-step": text_step.run,

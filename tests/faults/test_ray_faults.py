@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.soak import actors
 
 import nearfar as nf
 from nearfar.data.dataset import write_dataset
@@ -24,18 +25,6 @@ STEPS = 600
 UNDER_WAY = 2 * 64
 """Steps that two workers may have been granted when a server is lost."""
 QUICK = {"start_timeout": 60.0, "hang_after": 4.0}
-
-
-def actors(name: str) -> list[int]:
-    """The processes of the actors of this kind, by the name that Ray gives them."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdecimal() and (folder / "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
-                found.append(int(folder.name))
-        except OSError:
-            continue  # ended meanwhile
-    return sorted(found)
 
 
 class At:
@@ -154,3 +143,21 @@ def test_nodes_come_and_go(what, undisturbed):
     else:
         assert last["step"] == STEPS
         assert last["objective"] == pytest.approx(undisturbed, rel=0.02)
+
+
+def test_a_small_object_store_and_a_token_are_enough(tmp_path):
+    """L is 10 MB, three workers pull it 40 times, and the store has 80 MB; only who has the token takes part."""
+    rng = np.random.default_rng(0)
+    y = np.arange(500) % 5
+    write_dataset(tmp_path / "data", (3 * y[:, None] + rng.normal(size=(500, 5000))).astype(np.float32), y)
+    command = [
+        sys.executable, "-c", "from nearfar.cli import main; main()", "train", str(tmp_path / "data"),
+        "--out", str(tmp_path / "run"), "--engine", "ray", "--workers", "3", "--steps", "40", "--rank", "500",
+        "--block-size", "100", "--object-store", "80MB", "--bandwidth", "1000",
+    ]  # fmt: skip
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5f" * 32}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | token)
+    assert ended.returncode == 0, ended.stderr
+    last = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
+    assert last["step"] == 40
+    assert last["pulled_bytes"] + last["bytes"] > 5 * 80e6

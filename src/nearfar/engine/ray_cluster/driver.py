@@ -21,6 +21,7 @@ from ray.exceptions import GetTimeoutError, RayTaskError
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.ray_cluster import cluster
 from nearfar.engine.ray_cluster.members import Member, Members
+from nearfar.engine.ray_cluster.metrics import RunMetrics
 from nearfar.engine.ray_cluster.mirror import Mirror
 from nearfar.engine.ray_cluster.options import RayOptions
 from nearfar.engine.ray_cluster.remote_servers import LOST
@@ -53,6 +54,7 @@ class Driver:
     def __enter__(self) -> "Driver":
         try:
             self._stack.enter_context(cluster.connected(self._options, self._job.workers))
+            self._metrics = RunMetrics()
             self._mirror.keep_cut()
             self._servers = ServerGroup(self._job, self._options, self._mirror)
             self._stack.callback(self._servers.end)
@@ -82,6 +84,7 @@ class Driver:
             applied, self._pending = self._pending, []
             if self._supervisor.attend(applied):
                 break
+            self._metrics.show(self._mirror.version, len(self._members.active), self._supervisor.progress)
             self._pass_on_drops()
             if time.monotonic() > self._next_cut:
                 self._cut()
