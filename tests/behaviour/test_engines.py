@@ -24,7 +24,7 @@ CLUSTERS = {
     "ray, two servers": {"engine": "ray", "workers": 2, "consistency": "ssp:2"},
 }
 """Processes take seconds to start, so only what depends on where things run is tried on these."""
-EVERYWHERE = [*ENGINES, *(pytest.param(name, marks=pytest.mark.usefixtures("ray_cluster")) for name in CLUSTERS)]
+EVERYWHERE = [*ENGINES, *CLUSTERS]
 REPRODUCIBLE = ["serial", "threads, bsp"]
 
 
@@ -35,6 +35,14 @@ def settings_of(engine: str, **more: object) -> nf.TrainingSettings:
 def engine_of(engine: str) -> nf.RayEngine | None:
     """What settings do not say: on how many servers."""
     return nf.RayEngine(nf.RayOptions(servers=2)) if engine == "ray, two servers" else None
+
+
+@pytest.fixture(autouse=True)
+def cluster(request: pytest.FixtureRequest) -> None:
+    """The cluster is there for those that run on one."""
+    parameters = getattr(request.node, "callspec", None)
+    if parameters and parameters.params.get("engine") in CLUSTERS:
+        request.getfixturevalue("ray_cluster")
 
 
 @pytest.fixture(scope="module")
