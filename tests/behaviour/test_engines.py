@@ -17,8 +17,9 @@ ENGINES = {
     "threads, ssp": {"engine": "threads", "workers": 2, "consistency": "ssp:2"},
     "threads, bsp": {"engine": "threads", "workers": 2, "consistency": "bsp"},
     "threads, two a worker": {"engine": "threads", "workers": 2, "threads_per_worker": 2},
+    "simulated": {"engine": "simulated", "workers": 2},
 }
-REPRODUCIBLE = ["serial", "threads, bsp"]
+REPRODUCIBLE = ["serial", "threads, bsp", "simulated"]
 
 
 def settings_of(engine: str, **more: object) -> nf.TrainingSettings:

@@ -13,6 +13,7 @@ from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Applied
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.worker import Shard
+from nearfar.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Job:
     slots: int
     """Gradients that each worker may have under way."""
     shards: list[Shard] = field(default_factory=list)
+    sizes: Sizes | None = None
+    """What a step costs, counted; an engine that simulates goes by it."""
 
     def kernel(self) -> GradientKernel:
         """A kernel for one computing thread."""

@@ -1,6 +1,7 @@
 """Training: learns a metric from points and constraints, on whichever engine is asked for."""
 
 import contextlib
+import json
 import math
 import signal
 import threading
@@ -22,6 +23,7 @@ from nearfar.data.points import Floats, Points, as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
 from nearfar.engine.serial import SerialEngine
+from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
 from nearfar.engine.threads import ThreadsEngine
 from nearfar.errors import Diverged, InvalidRun, InvalidSettings
@@ -42,7 +44,11 @@ from nearfar.settings import EngineName, TrainingSettings, slack
 
 _DEFAULT_PATIENCE = 4
 _DEFAULT_LIFTED_PATIENCE = 2  # steps are dearer, and fewer are needed
-_ENGINES: dict[str, type[Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine}
+_ENGINES: dict[EngineName, type[Engine]] = {
+    "serial": SerialEngine,
+    "threads": ThreadsEngine,
+    "simulated": SimulatedEngine,
+}
 _CENTRE_POINTS = 20_000
 
 
@@ -64,7 +70,7 @@ def train(
     constraints: Constraints | ArrayLike,
     settings: TrainingSettings | None = None,
     *,
-    engine: EngineName | None = None,
+    engine: EngineName | Engine | None = None,
     labels: ArrayLike | None = None,
     loss: Loss | None = None,
     start: NDArray[np.floating[Any]] | Metric | None = None,
@@ -82,8 +88,8 @@ def train(
     constraints : Pairs, Comparisons, Labels, Groups, or an array of one label a point
     settings : TrainingSettings, optional
         The defaults are meant to be left alone.
-    engine : str, optional
-        In place of ``settings.engine``.
+    engine : str or engine, optional
+        In place of ``settings.engine``: a name, or an engine of its own making, as ``SimulatedEngine(cluster)``.
     labels : array, optional
         Classes of the points, used only to hold out points that no training constraint touches.
     loss : Loss, optional
@@ -105,7 +111,8 @@ def train(
     if not isinstance(settings, TrainingSettings):
         raise InvalidSettings(f"settings is a {type(settings).__name__}; expected nf.TrainingSettings(...)")
     if engine is not None:
-        settings = replace(settings, engine=engine)
+        settings = replace(settings, engine=engine if isinstance(engine, str) else _name(engine))
+    chosen = _ENGINES[settings.chosen_engine]() if engine is None or isinstance(engine, str) else engine
     known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
     given = constraints if isinstance(constraints, Pairs | Comparisons | Labels | Groups) else Labels(constraints)
     folder = None if run is None else RunFolder(Path(run))
@@ -117,19 +124,26 @@ def train(
     newest = None
     if folder:
         described = {**(source or {}), **_fingerprints(points, given)}
+        if isinstance(chosen, SimulatedEngine):
+            described["cluster"] = json.dumps(chosen.cluster.to_json())
         if resume:
             newest = folder.resume(settings, described)
         else:
             folder.create(settings, described)
-    return _Training(prepared, settings, folder, points).run(newest, list(on_report), stop_on_signals)
+    return _Training(prepared, settings, chosen, folder, points).run(newest, list(on_report), stop_on_signals)
 
 
 class _Training:
     """One training from the first step to the metric."""
 
-    def __init__(self, prepared: Prepared, settings: TrainingSettings, folder: RunFolder | None, X: Any) -> None:
-        self._prepared, self._settings, self._folder, self._X = prepared, settings, folder, X
+    def __init__(
+        self, prepared: Prepared, settings: TrainingSettings, engine: Engine, folder: RunFolder | None, X: Any
+    ) -> None:
+        self._prepared, self._settings, self._engine = prepared, settings, engine
+        self._folder, self._X = folder, X
         self._budget = Budget(_steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings))
+        if isinstance(engine, SimulatedEngine):
+            self._budget.now = engine.now
         self._schedule = Schedule(_schedule(settings), prepared.step_size)
         self._clocks = Clocks(slack(settings.consistency))
         d, rank = prepared.Lt.shape
@@ -202,16 +216,17 @@ class _Training:
             threads_per_worker=settings.threads_per_worker,
             slots=self._slots,
             shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
+            sizes=prepared.sizes,
         )
-        engine = _ENGINES[settings.chosen_engine]()
         # Concurrent products would wait for each other in a multi-threaded BLAS; a large one alone may use all cores.
-        alone = settings.chosen_engine == "serial" and cost.worth_all_cores(prepared.flops_a_step)
+        is_one = settings.workers * settings.threads_per_worker == 1
+        alone = is_one and settings.chosen_engine != "threads" and cost.worth_all_cores(prepared.flops_a_step)
         limit = contextlib.nullcontext() if alone else threadpool_limits(1)
         self._budget.begin(self._server.version)
         try:
             with limit:
                 supervisor.begin()
-                engine.run(job, supervisor)
+                self._engine.run(job, supervisor)
                 supervisor.finish()
         except Diverged:
             as_points(self._X).check_finite()  # the likeliest cause, where the points were too many to check before
@@ -246,6 +261,16 @@ class _Training:
         """The mean point, in the space that L acts on."""
         points = as_points(self._X) if self._prepared.lift is None else self._prepared.points
         return _mean(points, self._settings.seed)
+
+
+def _name(engine: Engine) -> EngineName:
+    """What an engine is called in the settings."""
+    names = {kind: name for name, kind in _ENGINES.items()}
+    if type(engine) not in names:
+        raise InvalidSettings(
+            f"engine is a {type(engine).__name__}; expected {', '.join(_ENGINES)}, or an engine such as SimulatedEngine"
+        )
+    return names[type(engine)]
 
 
 def _fingerprints(points: Any, constraints: Constraints) -> dict[str, str]:
