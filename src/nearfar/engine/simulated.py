@@ -168,23 +168,34 @@ class _Run:
         return self._gatherer.rows_of(task.batch).features.copy()  # which are the gatherer's, for the next batch again
 
     def _admit(self) -> None:
-        """Let those begin that may, by the clocks."""
+        """Let those go on that may, by the clocks; one that does not compute yet needs a step of the budget first."""
         while self._held and self._job.clocks.may_begin(self._held[0][0]):
             _, _, thread, task = heapq.heappop(self._held)
-            if thread.task is task:
-                thread.is_admitted = True
-                self._pulls.want(thread)
-                self._begin_if_ready(thread)
+            if thread.task is not task:
+                continue
+            if thread.computing is None and not self._has_step(thread):
+                self._end(thread, task)
+                continue
+            thread.is_admitted = True
+            self._pulls.want(thread)
+            self._begin_if_ready(thread)
+
+    def _has_step(self, thread: SimulatedThread) -> bool:
+        """Whether the budget has a step for a thread; it is then its own."""
+        job = self._job
+        if not thread.has_step:
+            thread.has_step = job.budget.take(thread.worker.worker.number, job.clocks, job.server.version)
+        return thread.has_step
 
     def _begin_if_ready(self, thread: SimulatedThread) -> None:
-        job, worker = self._job, thread.worker
+        worker = thread.worker
         if thread.task is None or thread.computing is not None or thread.is_resting:
             return
         if not thread.is_admitted:
             self._enter(thread, "waiting for others")
-        elif worker.under_way >= job.slots or not (thread.has_rows or (self._never_waits and worker.has_copy)):
+        elif worker.under_way >= self._job.slots or not (thread.has_rows or (self._never_waits and worker.has_copy)):
             self._enter(thread, "waiting for messages")
-        elif job.budget.take(worker.worker.number, job.clocks, job.server.version):
+        elif self._has_step(thread):
             self._compute(thread, thread.task)
         else:
             self._end(thread, thread.task)
@@ -196,7 +207,7 @@ class _Run:
         gathered = self._gatherer.rows_of(task.batch)
         push = worker.worker.compute(task, gathered, self._kernel, inbox, job.step_size(job.server.version))
         own_step = worker.step.kept()
-        thread.computing, thread.task = task, None
+        thread.computing, thread.task, thread.has_step = task, None, False
         worker.under_way += 1
         self._under_way += 1
         self._enter(thread, "computing")
@@ -278,9 +289,9 @@ class _Run:
             for task in (thread.task, thread.computing):
                 if task is not None:
                     worker.worker.abandon(task)
-            if thread.computing is not None:
+            for _ in range(thread.has_step + (thread.computing is not None)):
                 self._job.budget.give_back()
-                self._under_way -= 1
+            self._under_way -= thread.computing is not None
             self._leave(thread)
         left, number = len(self._living), worker.worker.number
         self._job.clocks.leave(number)

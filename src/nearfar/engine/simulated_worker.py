@@ -44,6 +44,8 @@ class SimulatedThread:
     """Those that its batch needs."""
     is_admitted: bool = False
     """Whether the consistency lets it begin."""
+    has_step: bool = False
+    """Whether the budget has given it a step that it has not begun."""
     has_rows: bool = False
     """Whether a snapshot asked for after that has come."""
     computing: Task | None = None
