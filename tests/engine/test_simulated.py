@@ -120,8 +120,8 @@ def test_a_round_in_step_is_a_pull_the_slowest_batch_a_push_and_all_updates(simu
 
 def test_pulls_before_a_step_cost_a_round_trip_and_pulls_behind_do_not(simulated):
     cluster = replace(FREE, latency=0.1, costs=Costs(1.0, 0.0))
-    assert simulated(replace(cluster, pulls="before")).seconds == pytest.approx(12 * (0.2 + 1.0) + 0.1)
-    assert simulated(cluster).seconds == pytest.approx(0.2 + 12 * 1.0 + 0.1)
+    assert simulated(cluster).seconds == pytest.approx(12 * (0.2 + 1.0) + 0.1)
+    assert simulated(replace(cluster, pulls="behind")).seconds == pytest.approx(0.2 + 12 * 1.0 + 0.1)
 
 
 def test_a_server_on_the_workers_core_takes_its_time_from_them(simulated):
@@ -163,7 +163,7 @@ def test_workers_share_the_link_of_their_machine(simulated):
 
 
 def test_a_push_and_a_pull_take_what_they_really_have(simulated):
-    cluster = Cluster(bandwidth=1e6, latency=0.0, costs=Costs(0.0, 0.0), pulls="before")
+    cluster = Cluster(bandwidth=1e6, latency=0.0, costs=Costs(0.0, 0.0))
     bytes_a_step = 2 * 4 * 64 * (4 + 1)
     assert simulated(cluster, consistency="bsp").seconds == pytest.approx(12 * bytes_a_step / 1e6)
 
@@ -238,7 +238,7 @@ def test_memory_under_way_is_bounded_where_the_server_is_slow(simulated, monkeyp
 
 
 def test_threads_of_a_worker_share_its_copy_and_its_pulls(simulated):
-    cluster = replace(TIMED, bandwidth=1e6, costs=Costs(1.0, 0.0, 0.0, 1e5), pulls="before")
+    cluster = replace(TIMED, bandwidth=1e6, costs=Costs(1.0, 0.0, 0.0, 1e5))
     run = simulated(cluster, workers=2, threads_per_worker=4, steps=80)
     assert run.steps == [40, 40]
     assert run.seconds == pytest.approx(10 * (1.0 + 2 * 0.1), rel=0.1)  # one pull for four threads

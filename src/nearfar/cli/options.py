@@ -21,10 +21,13 @@ FromLabels = Annotated[bool, typer.Option("--from-labels", help="Learn from labe
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws.")]
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for each training setting, in place of its parameter ``settings``."""
+def with_settings(command: Callable[..., None], own: Sequence[str] = ()) -> Callable[..., None]:
+    """Give a command one option for each training setting, in place of its parameter ``settings``.
+
+    Settings named in ``own`` get none: the command decides on them itself.
+    """
     hints = get_type_hints(TrainingSettings)
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
     options = [
         inspect.Parameter(
             field.name,
@@ -35,6 +38,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             ],
         )
         for field in dataclasses.fields(TrainingSettings)
+        if field.name not in own
     ]
 
     def expanded(**given: Any) -> None:
@@ -42,7 +46,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         command(**given, settings=settings)
 
     expanded.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *options]
+        [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters if p.name != "settings"), *options]
     )
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     return expanded

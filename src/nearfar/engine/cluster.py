@@ -121,10 +121,10 @@ class Cluster:
     server_apart : bool
         Whether the servers have machines of their own. If not, there is one, and it shares the cores and the link of
         the first machine, whose workers reach it without a link: with one machine that is the threads engine.
-    pulls : {"behind", "before"}
-        ``behind``: the rows of the next batch are asked for while the one before is computed, and an asynchronous
-        worker with dense batches never waits for them. ``before``: a step first waits for its rows, as in the threads
-        engine.
+    pulls : {"before", "behind"}
+        ``before``: a step first waits for its rows, as in the threads engine. ``behind``: they are asked for while the
+        batch before is computed, so that they come when it ends, and an asynchronous worker does not wait for rows
+        that it has had before.
     costs : Costs, optional
         What a step costs; by default counted, at :data:`NOMINAL` rates.
     spread : float
@@ -142,7 +142,7 @@ class Cluster:
     server_bandwidth: float | None = None
     servers: int = 1
     server_apart: bool = True
-    pulls: Pulls = "behind"
+    pulls: Pulls = "before"
     costs: Costs | None = None
     spread: float = 0.0
     stragglers: Stragglers | None = None

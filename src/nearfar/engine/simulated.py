@@ -76,12 +76,12 @@ class _Run:
         self._costs = cluster.costs or _counted(job)
         self._kernel, self._gatherer = job.kernel(), Gatherer(job.points, job.rank)
         self._all_features: Features = np.arange(job.points.n_features, dtype=np.int32)
-        self._never_waits = cluster.pulls == "behind" and job.clocks.slack == float("inf") and not job.points.is_sparse
+        self._never_waits = cluster.pulls == "behind" and job.clocks.slack == float("inf")
         self._workers = [simulated_worker(number, job, cluster) for number in range(job.workers)]
         self._living = list(self._workers)
         machines = self._workers[-1].machine + 1
         self._network = Network(events, cluster, machines)
-        self._pulls = Pulls(job, self._network, self._costs.pull_bytes, self._begin_if_ready)
+        self._pulls = Pulls(job, events, self._network, self._costs.pull_bytes, self._begin_if_ready)
         self._cores = [self._machine(number) for number in range(machines)]
         self._server = SimulatedServer(
             job,
@@ -193,12 +193,16 @@ class _Run:
             return
         if not thread.is_admitted:
             self._enter(thread, "waiting for others")
-        elif worker.under_way >= self._job.slots or not (thread.has_rows or (self._never_waits and worker.has_copy)):
+        elif worker.under_way >= self._job.slots or not self._has_rows(thread):
             self._enter(thread, "waiting for messages")
         elif self._has_step(thread):
             self._compute(thread, thread.task)
         else:
             self._end(thread, thread.task)
+
+    def _has_rows(self, thread: SimulatedThread) -> bool:
+        """Whether the rows of a thread's batch are there; where no one ever waits, old ones will do."""
+        return thread.has_rows or (self._never_waits and bool(thread.worker.has[thread.features].all()))
 
     def _compute(self, thread: SimulatedThread, task: Task) -> None:
         """The gradient is computed now; virtually, it will have taken its time."""
@@ -220,6 +224,7 @@ class _Run:
                     own_step()
                 self._computed(thread, push)
 
+        thread.ends_at = self._events.now + seconds
         self._cores[worker.machine].run(seconds, ENDS, computed)
         if self._cluster.pulls == "behind":
             self._take_next(thread)

@@ -1,14 +1,14 @@
 """Pulls on a virtual clock: workers ask, the server reads, rows travel."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from nearfar.engine.engine import Job
 from nearfar.engine.simulated_worker import SimulatedThread, SimulatedWorker
 from nearfar.engine.snapshots import Features, Snapshots
-from nearfar.engine.virtual_time import Network
+from nearfar.engine.virtual_time import READS, Events, Network
 from nearfar.parameter_server.worker import Task
 
 _FLOAT = 4
@@ -20,6 +20,7 @@ class Pulls:
     Parameters
     ----------
     job : Job
+    events : Events
     network : Network
     pull_bytes : float or None
         What all rows that are asked for take on a link, if they have all changed; None for what they really take.
@@ -28,14 +29,31 @@ class Pulls:
     """
 
     def __init__(
-        self, job: Job, network: Network, pull_bytes: float | None, on_rows: Callable[[SimulatedThread], None]
+        self,
+        job: Job,
+        events: Events,
+        network: Network,
+        pull_bytes: float | None,
+        on_rows: Callable[[SimulatedThread], None],
     ) -> None:
-        self._network, self._pull_bytes, self._on_rows = network, pull_bytes, on_rows
+        self._events, self._network, self._pull_bytes, self._on_rows = events, network, pull_bytes, on_rows
         self._n_features, self._rank = job.points.n_features, job.rank
         self._snapshots = Snapshots(job.server, (self._n_features, self._rank))
 
     def want(self, thread: SimulatedThread) -> None:
-        """A thread wants the rows of its next batch."""
+        """A thread wants the rows of its next batch: at once, or just when it will have computed the one before.
+
+        Asked for sooner, they would be older when they are used. How long they will take is taken from the last pull.
+        """
+        early = thread.ends_at - self._events.now - thread.worker.pull_seconds
+        if thread.computing is None or early <= 0:
+            self._want_now(thread, thread.task)
+        else:
+            self._events.after(early, READS, partial(self._want_now, thread, thread.task))
+
+    def _want_now(self, thread: SimulatedThread, task: Task | None) -> None:
+        if task is None or thread.task is not task:
+            return
         worker = thread.worker
         if thread not in worker.wanting:
             worker.wanting.append(thread)
@@ -46,16 +64,18 @@ class Pulls:
             return
         asked = [(thread, thread.task) for thread in worker.wanting]
         worker.wanting, worker.is_pulling = [], True
-        self._network.ask(worker.machine, lambda: self._read(worker, asked))
+        self._network.ask(worker.machine, partial(self._read, worker, asked, self._events.now))
 
-    def _read(self, worker: SimulatedWorker, asked: list[tuple[SimulatedThread, Task | None]]) -> None:
+    def _read(self, worker: SimulatedWorker, asked: list[tuple[SimulatedThread, Task | None]], since: float) -> None:
         """The server reads the rows that are asked for, as they are now."""
         features = reduce(_united, (thread.features for thread, _ in asked))
         snapshot = self._snapshots.read(features, worker.sent)
 
         def came() -> None:
             worker.inbox.put(snapshot, self._n_features)
-            worker.has_copy, worker.is_pulling = True, False
+            worker.has[features] = True
+            worker.is_pulling = False
+            worker.pull_seconds = self._events.now - since
             self._ask(worker)
             for thread, task in asked:
                 if task is not None and thread.task is task:

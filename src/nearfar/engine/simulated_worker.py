@@ -49,6 +49,8 @@ class SimulatedThread:
     has_rows: bool = False
     """Whether a snapshot asked for after that has come."""
     computing: Task | None = None
+    ends_at: float = 0.0
+    """When that will be done, if it gets a core of its own."""
     is_resting: bool = False
     """Between two steps."""
     state: State | None = None
@@ -64,12 +66,14 @@ class SimulatedWorker:
     slowness: float
     sent: NDArray[np.int64]
     """For each feature, the version that was last sent to it."""
+    has: NDArray[np.bool_]
+    """For each feature, whether it has ever come."""
     inbox: Inbox = field(default_factory=Inbox)
-    has_copy: bool = False
-    """Whether a snapshot has ever come."""
     under_way: int = 0
     """Gradients computed or travelling."""
     is_pulling: bool = False
+    pull_seconds: float = 0.0
+    """How long its last pull took."""
     wanting: list[SimulatedThread] = field(default_factory=list)
     """Threads whose rows are to be asked for next."""
     threads: list[SimulatedThread] = field(default_factory=list)
@@ -94,6 +98,7 @@ def simulated_worker(number: int, job: Job, cluster: Cluster) -> SimulatedWorker
         machine=cluster.machine_of(number, job.threads_per_worker),
         slowness=cluster.slowness(number, job.workers),
         sent=np.full(n_features, -1, np.int64),
+        has=np.zeros(n_features, np.bool_),
     )
     worker.threads = [SimulatedThread(worker) for _ in range(job.threads_per_worker)]
     return worker
