@@ -19,6 +19,7 @@ from benchmarks import (
     pytorch_metric_learning,
     scale,
     scikit_learn_nca,
+    simulation,
     text_step,
     workers,
 )
@@ -27,6 +28,7 @@ from benchmarks.environments import NoEnvironment
 BENCHMARKS = {
     "limit": limit.run,
     "workers": workers.run,
+    "simulation": simulation.run,
     "growth": growth.run,
     "memory": memory.run,
     "text-step": text_step.run,

@@ -7,19 +7,20 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearfar.data.constraints import Constraints
+from nearfar.data.constraints import Constraints, Labels
 from nearfar.engine.cluster import Cluster, Costs
 from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.usage import Usage
 from nearfar.errors import InvalidRun, InvalidSettings
 from nearfar.files import make_folder, write_text
+from nearfar.model.preparation import prepare
 from nearfar.model.training import train
 from nearfar.parameter_server.progress import Report
 from nearfar.planning import plan, stand_in
@@ -63,6 +64,8 @@ class SimulatedRun:
 
     workers: int
     consistency: str
+    step_factor: float
+    """Times the step size that training would take by itself."""
     curve: tuple[Moment, ...]
     usage: Usage
 
@@ -79,6 +82,11 @@ class SimulatedRun:
     def objective_at(self, seconds: float) -> float:
         """The objective of the last report up to this moment."""
         return [moment.objective for moment in self.curve if moment.seconds <= seconds][-1]
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of all workers together; ∞ if nothing took any time."""
+        return self.usage.steps / self.usage.seconds if self.usage.seconds else math.inf
 
     @property
     def staleness(self) -> float:
@@ -108,11 +116,12 @@ class Simulation:
                 {
                     "workers": run.workers,
                     "consistency": run.consistency,
+                    "step_factor": run.step_factor,
                     "seconds_to_goal": _finite(run.seconds_to(self.goal)),
                     "speed_up": _finite(self.speed_up(run)) or None,
                     "seconds": run.usage.seconds,
                     "steps": run.usage.steps,
-                    "steps_per_second": _finite(run.usage.steps / run.usage.seconds if run.usage.seconds else math.inf),
+                    "steps_per_second": _finite(run.steps_per_second),
                     "staleness": run.staleness,
                     "usage": run.usage.parts,
                     "bottleneck": run.usage.bottleneck,
@@ -133,6 +142,7 @@ def simulate(
     consistencies: Sequence[str] = ("asp",),
     goal: float | None = None,
     at_most: float = 4.0,
+    step_factors: Sequence[float] = (1.0,),
     labels: ArrayLike | None = None,
     out: Path | None = None,
     source: dict[str, str] | None = None,
@@ -153,6 +163,9 @@ def simulate(
         A held-out objective to reach, in place of that.
     at_most : float
         Times the budget of the fewest workers that others may use before they are taken never to reach the goal.
+    step_factors : sequence of float
+        Factors of the step size to try each with; the run that reaches the goal first is kept, or, of those that set
+        the goal, the one that ends lowest.
     out : path, optional
         A folder to make, with a run folder for each run and ``simulation.json``.
     source : dict of str, optional
@@ -160,23 +173,27 @@ def simulate(
     on_run : function, optional
         Called before each run with its workers and its consistency.
     """
-    check(workers, consistencies, settings, goal, at_most)
+    check(workers, consistencies, settings, goal, at_most, step_factors)
     if settings.schedule == "auto" and settings.has_budget:
         settings = replace(settings, schedule="constant")
     if out is not None:
         if out.exists():
             raise InvalidRun(f"{out} exists already; choose another folder")
         make_folder(out)
+    problem = _Problem(points, constraints, labels, source, cluster)
     runs: list[SimulatedRun] = []
-    for count in sorted(set(workers)):
-        for consistency in consistencies:
-            own = replace(_longer(settings, at_most) if runs else settings, workers=count, consistency=consistency)
-            given = _Given(points, constraints, labels, source)
-            folder = None if out is None else out / f"{consistency.replace(':', '-')}-{count}"
-            if on_run is not None:
-                on_run(count, consistency)
-            runs.append(_run(given, own, cluster, -math.inf if goal is None else goal, folder))
-            goal = runs[0].curve[-1].objective if goal is None else goal
+    for count, consistency in product(sorted(set(workers)), consistencies):
+        if on_run is not None:
+            on_run(count, consistency)
+        own = replace(_longer(settings, at_most) if runs else settings, workers=count, consistency=consistency)
+        name = f"{consistency.replace(':', '-')}-{count}"
+        tried = []
+        for factor in step_factors:
+            folder = out and out / (name if len(step_factors) == 1 else f"{name}-step-{factor:g}")
+            tried.append(problem.run(own, factor, -math.inf if goal is None else goal, folder))
+        reach = -math.inf if goal is None else goal
+        runs.append(min(tried, key=lambda run: (run.seconds_to(reach), run.curve[-1].objective)))
+        goal = runs[0].curve[-1].objective if goal is None else goal
     assert goal is not None
     simulation = Simulation(cluster, goal, tuple(runs))
     if out is not None:
@@ -185,30 +202,39 @@ def simulate(
 
 
 @dataclass(frozen=True)
-class _Given:
-    """What all runs learn from."""
+class _Problem:
+    """What all runs learn from, and where."""
 
     points: Any
     constraints: Constraints
     labels: ArrayLike | None
     source: dict[str, str] | None
+    cluster: Cluster
 
+    def run(self, settings: TrainingSettings, step_factor: float, goal: float, folder: Path | None) -> SimulatedRun:
+        """One run, which ends when it has reached the goal."""
+        engine, curve = SimulatedEngine(self.cluster), []
 
-def _run(given: _Given, settings: TrainingSettings, cluster: Cluster, goal: float, folder: Path | None) -> SimulatedRun:
-    """One run, which ends when it has reached the goal."""
-    engine, curve = SimulatedEngine(cluster), []
+        def note(report: Report) -> None:
+            curve.append(Moment(engine.now(), report.step, report.objective, report.ap, report.staleness_mean))
+            if report.objective <= goal:
+                engine.stop()
 
-    def note(report: Report) -> None:
-        curve.append(Moment(engine.now(), report.step, report.objective, report.ap, report.staleness_mean))
-        if report.objective <= goal:
-            engine.stop()
+        train(
+            self.points, self.constraints, self._stepping(settings, step_factor), engine=engine, labels=self.labels,
+            run=folder, source=self.source, on_report=[note],
+        )  # fmt: skip
+        assert engine.usage is not None
+        return SimulatedRun(settings.workers, settings.consistency, step_factor, tuple(curve), engine.usage)
 
-    train(
-        given.points, given.constraints, settings, engine=engine, labels=given.labels, run=folder, source=given.source,
-        on_report=[note],
-    )  # fmt: skip
-    assert engine.usage is not None
-    return SimulatedRun(settings.workers, settings.consistency, tuple(curve), engine.usage)
+    def _stepping(self, settings: TrainingSettings, factor: float) -> TrainingSettings:
+        """The same with a step size that is larger by a factor."""
+        if factor == 1:
+            return settings
+        labels = None if self.labels is None else Labels(self.labels)
+        own = replace(settings, engine="simulated")
+        prepared = prepare(self.points, self.constraints, own, labels=labels, loss=None, start=None)
+        return replace(settings, step_size=factor * prepared.step_size)
 
 
 def planned_costs(
@@ -236,7 +262,12 @@ def planned_costs(
 
 
 def check(
-    workers: Sequence[int], consistencies: Sequence[str], settings: TrainingSettings, goal: float | None, at_most: float
+    workers: Sequence[int],
+    consistencies: Sequence[str],
+    settings: TrainingSettings,
+    goal: float | None = None,
+    at_most: float = 1.0,
+    step_factors: Sequence[float] = (1.0,),
 ) -> None:
     """Raise if this cannot be simulated, before anything is measured for it."""
     if not workers or min(workers) < 1:
@@ -249,6 +280,8 @@ def check(
         raise InvalidSettings(f"goal is {goal}; expected a finite objective")
     if not 1 <= at_most < math.inf:
         raise InvalidSettings(f"at_most is {at_most}; expected at least 1, and finite")
+    if not step_factors or not all(0 < factor < math.inf for factor in step_factors):
+        raise InvalidSettings(f"step_factors is {list(step_factors)}; expected finite numbers above 0")
     if settings.held_out == 0:
         raise InvalidSettings("held_out is 0, but the goal is a held-out objective; expected more than 0")
 

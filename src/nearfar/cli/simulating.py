@@ -70,6 +70,9 @@ def simulate(
     at_most: Annotated[
         float, typer.Option(min=1, help="Times the steps of the fewest workers that more of them may take.")
     ] = 4.0,
+    step_factors: Annotated[
+        str, typer.Option(metavar="F,F,...", help="Times the default step size to try; the best of them counts.")
+    ] = "1",
     from_labels: FromLabels = False,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep each run as a run folder in here.")] = None,
     as_json: AsJson = False,
@@ -92,7 +95,8 @@ def simulate(
         seed=settings.seed,
     )
     counts, consistencies = _counts(workers), [part.strip() for part in consistency.split(",")]
-    check(counts, consistencies, settings, goal, at_most)
+    factors = _factors(step_factors)
+    check(counts, consistencies, settings, goal, at_most, factors)
     opened = Dataset.open(dataset)
     constraints = constraints_of(opened, from_labels)
     given = _Given(compute, server_seconds, push_bytes, pull_bytes)
@@ -106,6 +110,7 @@ def simulate(
         consistencies=consistencies,
         goal=goal,
         at_most=at_most,
+        step_factors=factors,
         labels=opened.labels,
         out=out,
         source={"dataset": str(dataset.resolve())},
@@ -175,6 +180,13 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
+def _factors(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InvalidSettings(f"step-factors is {text!r}; expected numbers with commas between, as in 1,2,4") from error
+
+
 def _pause(text: str) -> Pause:
     try:
         worker, at, length = text.split(":")
@@ -192,7 +204,7 @@ def _death(text: str) -> Death:
 
 
 def _announce(workers: int, consistency: str) -> None:
-    print(f"simulating {_workers(workers)}, {consistency}", file=sys.stderr)
+    print(f"simulating {workers} worker{'s' if workers > 1 else ''}, {consistency}", file=sys.stderr)
 
 
 def _print_cluster(simulation: Simulation, sources: dict[str, str], gradients: str) -> None:
@@ -206,40 +218,38 @@ def _print_runs(simulation: Simulation) -> None:
     first = simulation.runs[0]
     length = first.seconds_to(simulation.goal)
     length = first.usage.seconds if math.isinf(length) else length
-    names = [f"{_workers(run.workers)}, {run.consistency}" for run in simulation.runs]
+    names = [f"{run.workers} {run.consistency}" for run in simulation.runs]
     times = [share * length for share in _SHARES_OF_TIME]
     curves = [[f"{run.objective_at(time):.4f}" for time in times] for run in simulation.runs]
     print_table(
         "held-out objective after",
-        ["", *(duration_text(time) for time in times)],
+        ["workers", *(duration_text(time) for time in times)],
         [[name, *curve] for name, curve in zip(names, curves, strict=True)],
     )
     shares = [[f"{part:.0%}" for part in run.usage.parts.values()] for run in simulation.runs]
     print_table(
         "busy, share of the time",
-        ["", *first.usage.parts],
+        ["workers", *first.usage.parts],
         [[name, *parts] for name, parts in zip(names, shares, strict=True)],
     )
+    figures = [_figures(simulation, run) for run in simulation.runs]
     print_table(
         f"to the objective {simulation.goal:.4f}",
-        ["", "time", "speed-up", "steps/s", "staleness", "bottleneck"],
-        [[name, *_figures(simulation, run)] for name, run in zip(names, simulation.runs, strict=True)],
+        ["workers", *figures[0]],
+        [[name, *row.values()] for name, row in zip(names, figures, strict=True)],
     )
     if any(math.isinf(run.seconds_to(simulation.goal)) for run in simulation.runs):
         print("—: the objective was not reached; more steps (--at-most), a larger --goal or other settings may do it")
 
 
-def _figures(simulation: Simulation, run: SimulatedRun) -> list[str]:
-    seconds, usage = run.seconds_to(simulation.goal), run.usage
-    reached = math.isfinite(seconds) and math.isfinite(simulation.speed_up(run))
-    return [
-        duration_text(seconds) if math.isfinite(seconds) else "—",
-        f"{simulation.speed_up(run):.2f}" if reached and simulation.speed_up(run) else "—",
-        f"{usage.steps / usage.seconds:.4g}" if usage.seconds else "—",
-        f"{run.staleness:.1f}",
-        usage.bottleneck,
-    ]
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker{'s' if count > 1 else ''}"
+def _figures(simulation: Simulation, run: SimulatedRun) -> dict[str, str]:
+    seconds, speed_up = run.seconds_to(simulation.goal), simulation.speed_up(run)
+    tried = {other.step_factor for other in simulation.runs}
+    return {
+        "time": f"{seconds:.4g} s" if math.isfinite(seconds) else "—",
+        "speed-up": f"{speed_up:.2f}" if 0 < speed_up < math.inf else "—",
+        "steps/s": f"{run.steps_per_second:.4g}" if math.isfinite(run.steps_per_second) else "—",
+        "stale": f"{run.staleness:.1f}",
+        **({"step": f"×{run.step_factor:g}"} if tried != {1.0} else {}),
+        "bottleneck": run.usage.bottleneck,
+    }
