@@ -20,6 +20,7 @@ from benchmarks import (
     ray_cluster,
     scale,
     scikit_learn_nca,
+    simulation,
     text_step,
     workers,
 )
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "limit": limit.run,
     "workers": workers.run,
     "ray": ray_cluster.run,
+    "simulation": simulation.run,
     "growth": growth.run,
     "memory": memory.run,
     "text-step": text_step.run,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from nearfar.parameter_server.progress import Report
 from nearfar.planning import Plan
-from nearfar.sizes import memory_text
+from nearfar.sizes import duration_text, memory_text
 
 _SECONDS_BETWEEN_LINES = 2.0
 _SHARE_TO_TELL_BY = 0.01
@@ -144,18 +144,18 @@ def print_plan(plan: Plan) -> None:
         "memory of a process": [(name, memory_text(part)) for name, part in plan.memory.items() if part]
         + [("in all", memory_text(sum(plan.memory.values())))],
         f"a step: {_short(batch.pairs)} pairs, {batch.rows} rows of {batch.entries:.0f} entries": [
-            *((name, _duration(seconds)) for name, seconds in step.items() if seconds),
+            *((name, duration_text(seconds)) for name, seconds in step.items() if seconds),
             ("push", memory_text(sizes.gradient_bytes)),
             ("pull, at most", memory_text(sizes.pull_bytes / 2)),
         ],
         "time a step, all workers together, if only this were in the way": [
-            (f"{name}: the bottleneck" if i == 0 else name, _duration(seconds))
+            (f"{name}: the bottleneck" if i == 0 else name, duration_text(seconds))
             for i, (name, seconds) in enumerate(limits)
         ],
         "in all": [
             ("steps a second", f"{1 / plan.step_seconds:.3g}"),
             ("pairs a second", _short(batch.pairs / plan.step_seconds)),
-            ("one pass", _duration(plan.pass_seconds)),
+            ("one pass", duration_text(plan.pass_seconds)),
         ],
     }
     table = Table(show_header=False)
@@ -167,13 +167,6 @@ def print_plan(plan: Plan) -> None:
             table.add_row(f"  {name}", value)
         table.add_section()
     Console(highlight=False).print(table)
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "s"), (1e-3, "ms")):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
 
 
 def _short(number: float) -> str:

@@ -24,7 +24,7 @@ from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.update_rule import UpdateRule
 from nearfar.settings import TrainingSettings
-from nearfar.sizes import Sizes
+from nearfar.sizes import Rates, Sizes
 
 PROBED_RANK = 1024
 """The largest rank that rates are measured with; they are the same beyond it."""
@@ -35,20 +35,6 @@ _FEWEST_ROUNDS = 3
 _FEWEST_POINTS, _MOST_POINTS = 2000, 100_000
 _STAND_IN_BYTES = 256 << 20
 _CLASSES = 20
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What one thread does in a second, while as many threads as there will be do the same."""
-
-    gather: float
-    """Entries of rows gathered."""
-    products: float
-    """Flops of gradients."""
-    pull: float
-    """Bytes read and written to bring a copy of L up to date."""
-    update: float
-    """Bytes read and written by the update rule."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +53,12 @@ class Plan:
     @property
     def compute_seconds(self) -> dict[str, float]:
         """What a computing thread spends on a step, part by part."""
-        sizes, rates = self.sizes, self.rates
-        return {
-            "gather rows": sizes.batch.rows * sizes.batch.entries / rates.gather,
-            "gradient": sizes.flops / rates.products,
-            "pull": sizes.pull_bytes / rates.pull,
-            "step on the own copy": sizes.local_step_bytes / rates.pull,
-        }
+        return self.sizes.compute_seconds(self.rates)
 
     @property
     def update_seconds(self) -> float:
         """What the server spends on a push."""
-        return self.sizes.update_bytes / self.rates.update
+        return self.sizes.update_seconds(self.rates)
 
     @property
     def network_bytes(self) -> float:

@@ -3,6 +3,7 @@
 Training keeps to it where memory is limited, and ``nearfar plan`` prints it, with times at a machine's measured rates.
 """
 
+import math
 from dataclasses import dataclass
 
 from nearfar import cost
@@ -16,6 +17,22 @@ _SPARSE_ENTRY = 2 * 8 + 8 + 8
 """Bytes of a non-zero: as it was gathered, now and ahead, and in the order of each of the two products."""
 _STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_DURATIONS = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one thread does in a second, while as many threads as there will be do the same."""
+
+    gather: float
+    """Entries of rows gathered."""
+    products: float
+    """Flops of gradients."""
+    pull: float
+    """Bytes read and written to bring a copy of L up to date."""
+    update: float
+    """Bytes read and written by the update rule."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,8 @@ class Sizes:
     """Points that a judgement projects."""
     lift_features: int = 0
     """Features of raw points, where they are lifted."""
+    is_simulated: bool = False
+    """Whether one thread computes for all workers in turn, and snapshots take time to travel."""
 
     @property
     def L_bytes(self) -> float:  # noqa: N802 - the paper's letter
@@ -97,6 +116,19 @@ class Sizes:
         replaced = self.workers > 1 and cost.are_most_features(self.batch.touched, self.n_features)
         return 3 * _FLOAT * self.batch.touched * self.rank if self.has_copies and not replaced else 0.0
 
+    def compute_seconds(self, rates: Rates) -> dict[str, float]:
+        """What a computing thread spends on a step, part by part."""
+        return {
+            "gather rows": self.batch.rows * self.batch.entries / rates.gather,
+            "gradient": self.flops / rates.products,
+            "pull": self.pull_bytes / rates.pull,
+            "step on the own copy": self.local_step_bytes / rates.pull,
+        }
+
+    def update_seconds(self, rates: Rates) -> float:
+        """What the server spends on a push."""
+        return self.update_bytes / rates.update
+
     @property
     def judging_bytes(self) -> float:
         """What a judgement holds: projections, and for sparse points the packed rows of L."""
@@ -111,9 +143,10 @@ class Sizes:
             "L": self.L_bytes,
             f"state of {self.update_rule}": _STATE_ARRAYS[self.update_rule] * self.L_bytes,
             "workers' copies of L": self.workers * self.L_bytes if self.has_copies else 0.0,
+            "snapshots under way": self.L_bytes + self.workers * self.gradient_bytes if self.is_simulated else 0.0,
             "gradients under way": self.workers * self.slots * self.gradient_bytes,
             "best L": self.L_bytes if self.keeps_best else 0.0,
-            "batches": self.workers * self.threads_per_worker * self.batch_bytes,
+            "batches": (1 if self.is_simulated else self.workers * self.threads_per_worker) * self.batch_bytes,
             "judging": self.judging_bytes,
             "lift": _FLOAT * self.lift_features * self.n_features if self.lift_features else 0.0,
         }
@@ -138,3 +171,50 @@ def memory_text(count: float) -> str:
         if count >= _UNITS[unit]:
             return f"{count / _UNITS[unit]:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def bandwidth_bytes(text: str) -> float:
+    """The bytes a second that a text like ``10Gbit`` says; a text in bytes, as ``1.25GB``, will do too."""
+    number, unit = _number_and_unit(text)
+    found = {name.lower(): size for name, size in _BANDWIDTHS.items()}.get(unit.lower())
+    if found is None or not number > 0:
+        raise InvalidSettings(
+            f"bandwidth is {text!r}; expected a number and a unit a second, as in 10Gbit, 100Mbit or 1.25GB"
+        )
+    return number * found
+
+
+def bandwidth_text(rate: float) -> str:
+    """Bytes a second as links are sold: ``10 Gbit/s``."""
+    for unit in ("Tbit", "Gbit", "Mbit"):
+        if rate >= _BANDWIDTHS[unit]:
+            return "unlimited" if math.isinf(rate) else f"{rate / _BANDWIDTHS[unit]:.3g} {unit}/s"
+    return f"{rate / _BANDWIDTHS['kbit']:.3g} kbit/s"
+
+
+def duration_seconds(text: str, name: str = "duration") -> float:
+    """The seconds that a text like ``50us`` says; ``name`` names it in an error."""
+    number, unit = _number_and_unit(text)
+    found = {**_DURATIONS, "us": 1e-6, "min": 60.0, "h": 3600.0}.get(unit)
+    if found is None or not number >= 0:
+        raise InvalidSettings(f"{name} is {text!r}; expected a number and a unit, as in 50us, 0.5ms or 2s")
+    return number * found
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds as one reads them: ``1.5 ms``."""
+    for unit in ("days", "hours", "minutes", "s", "ms"):
+        if seconds >= _DURATIONS[unit]:
+            return f"{seconds / _DURATIONS[unit]:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _number_and_unit(text: str) -> tuple[float, str]:
+    """NaN and what was given, if it does not begin with a number."""
+    stripped = text.strip().removesuffix("/s")
+    unit = stripped.lstrip("0123456789.").strip()
+    try:
+        number = float(stripped.removesuffix(unit).strip()) if unit else math.nan
+    except ValueError:
+        number = math.nan
+    return number, unit

@@ -17,6 +17,7 @@ ENGINES = {
     "threads, ssp": {"engine": "threads", "workers": 2, "consistency": "ssp:2"},
     "threads, bsp": {"engine": "threads", "workers": 2, "consistency": "bsp"},
     "threads, two a worker": {"engine": "threads", "workers": 2, "threads_per_worker": 2},
+    "simulated": {"engine": "simulated", "workers": 2},
 }
 CLUSTERS = {
     "ray, asp": {"engine": "ray", "workers": 2, "consistency": "asp"},
@@ -25,7 +26,7 @@ CLUSTERS = {
 }
 """Processes take seconds to start, so only what depends on where things run is tried on these."""
 EVERYWHERE = [*ENGINES, *CLUSTERS]
-REPRODUCIBLE = ["serial", "threads, bsp"]
+REPRODUCIBLE = ["serial", "threads, bsp", "simulated"]
 
 
 def settings_of(engine: str, **more: object) -> nf.TrainingSettings:

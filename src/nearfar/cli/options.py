@@ -20,13 +20,21 @@ FromLabels = Annotated[bool, typer.Option("--from-labels", help="Learn from labe
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws.")]
 
 
-def with_options(*kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option for each field of these dataclasses, in place of its parameters of those types."""
+def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for each field of these dataclasses, in place of its parameters of those types.
+
+    Fields named in ``without`` get none: the command decides on them itself.
+    """
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())
         name_of = {parameter.annotation: parameter.name for parameter in own if parameter.annotation in kinds}
-        options = {kind: [_option(field, get_type_hints(kind)) for field in dataclasses.fields(kind)] for kind in kinds}
+        options = {
+            kind: [
+                _option(field, get_type_hints(kind)) for field in dataclasses.fields(kind) if field.name not in without
+            ]
+            for kind in kinds
+        }
 
         def expanded(**given: Any) -> None:
             for kind, of_kind in options.items():

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nearfar.parameter_server.clocks import Clocks
@@ -14,19 +15,24 @@ class Budget:
     steps: int | None
     seconds: float | None
     seconds_before: float = 0.0
-    _began: float = field(default_factory=time.monotonic)
+    now: Callable[[], float] = time.monotonic
+    """The clock that seconds are counted by."""
+    _began: float = 0.0
     _begun: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __post_init__(self) -> None:
+        self._began = self.now()
+
     def begin(self, steps_done: int) -> None:
         """Start the clock; ``steps_done`` steps were taken before."""
-        self._began = time.monotonic()
+        self._began = self.now()
         self._begun = steps_done
 
     @property
     def elapsed(self) -> float:
         """Seconds of training, those before a resume included."""
-        return self.seconds_before + time.monotonic() - self._began
+        return self.seconds_before + self.now() - self._began
 
     def used(self, step: int) -> float:
         """The share of the budget that is used, 0 … 1; 0 without a budget."""

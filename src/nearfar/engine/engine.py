@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import Schedule
 from nearfar.parameter_server.worker import Shard
 from nearfar.settings import EngineName
+from nearfar.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Job:
     checkpoint_every: float
     """Seconds after which what servers in other processes have is to be safe here."""
     shards: list[Shard] = field(default_factory=list)
+    sizes: Sizes | None = None
+    """What a step costs, counted; an engine that simulates goes by it."""
 
     def kernel(self) -> GradientKernel:
         """A kernel for one computing thread."""
@@ -88,12 +91,16 @@ class Supervisor(Protocol):
         """A server was lost, and all went back to the last cut, which has this version."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Runs a job until the supervisor or the budget ends it."""
 
     @property
     def name(self) -> EngineName:
         """As settings name it."""
+
+    def now(self) -> float:
+        """The clock that training is timed by, in seconds."""
 
     def servers(self, server: Server) -> Servers:
         """What the supervisor is to look at: the server itself, or what stands for others elsewhere."""

@@ -6,6 +6,7 @@ other only through queues and, where consistency asks for it, through the clocks
 """
 
 import threading
+import time
 from queue import SimpleQueue
 
 import numpy as np
@@ -26,6 +27,7 @@ class ThreadsEngine:
     """Runs workers as threads, until the budget is used up, the supervisor says stop, or every worker is gone."""
 
     name: EngineName = "threads"
+    now = staticmethod(time.monotonic)
 
     def servers(self, server: Server) -> Server:
         return server

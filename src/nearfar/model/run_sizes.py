@@ -37,6 +37,7 @@ def run_sizes(points: Points, first: Batch | Block, rank: int, settings: Trainin
         update_rule=settings.update_rule,
         keeps_best=bool(settings.patience) or not settings.has_budget,
         judged_rows=min(2 * settings.held_out, len(points)),
+        is_simulated=settings.chosen_engine == "simulated",
     )
     if settings.lift != "none":
         sizes = replace(sizes, n_features=settings.lift_dim, lift_features=points.n_features)

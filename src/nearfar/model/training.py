@@ -1,6 +1,7 @@
 """Training: learns a metric from points and constraints, on whichever engine is asked for."""
 
 import contextlib
+import json
 import math
 import signal
 import threading
@@ -23,6 +24,7 @@ from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
 from nearfar.engine.ray_cluster import RayEngine
 from nearfar.engine.serial import SerialEngine
+from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
 from nearfar.engine.threads import ThreadsEngine
 from nearfar.errors import Diverged, InvalidRun, InvalidSettings
@@ -43,7 +45,12 @@ from nearfar.settings import EngineName, TrainingSettings, slack
 
 _DEFAULT_PATIENCE = 4
 _DEFAULT_LIFTED_PATIENCE = 2  # steps are dearer, and fewer are needed
-_ENGINES: dict[str, Callable[[], Engine]] = {"serial": SerialEngine, "threads": ThreadsEngine, "ray": RayEngine}
+_ENGINES: dict[EngineName, Callable[[], Engine]] = {
+    "serial": SerialEngine,
+    "threads": ThreadsEngine,
+    "ray": RayEngine,
+    "simulated": SimulatedEngine,
+}
 _CENTRE_POINTS = 20_000
 
 
@@ -83,8 +90,8 @@ def train(
     constraints : Pairs, Comparisons, Labels, Groups, or an array of one label a point
     settings : TrainingSettings, optional
         The defaults are meant to be left alone.
-    engine : str or Engine, optional
-        In place of ``settings.engine``; :class:`nearfar.RayEngine` takes options of its own.
+    engine : str or engine, optional
+        In place of ``settings.engine``: a name, or an engine of its own making, as ``RayEngine(options)``.
     labels : array, optional
         Classes of the points, used only to hold out points that no training constraint touches.
     loss : Loss, optional
@@ -106,7 +113,8 @@ def train(
     if not isinstance(settings, TrainingSettings):
         raise InvalidSettings(f"settings is a {type(settings).__name__}; expected nf.TrainingSettings(...)")
     if engine is not None:
-        settings = replace(settings, engine=engine if isinstance(engine, str) else engine.name)
+        settings = replace(settings, engine=engine if isinstance(engine, str) else _name(engine))
+    chosen = _ENGINES[settings.chosen_engine]() if engine is None or isinstance(engine, str) else engine
     known = labels if labels is None or isinstance(labels, Labels) else Labels(labels)
     given = constraints if isinstance(constraints, Pairs | Comparisons | Labels | Groups) else Labels(constraints)
     folder = None if run is None else RunFolder(Path(run))
@@ -118,11 +126,12 @@ def train(
     newest = None
     if folder:
         described = {**(source or {}), **_fingerprints(points, given)}
+        if isinstance(chosen, SimulatedEngine):
+            described["cluster"] = json.dumps(chosen.cluster.to_json())
         if resume:
             newest = folder.resume(settings, described)
         else:
             folder.create(settings, described)
-    chosen = _ENGINES[settings.chosen_engine]() if engine is None or isinstance(engine, str) else engine
     return _Training(prepared, settings, chosen, folder, points).run(newest, list(on_report), stop_on_signals)
 
 
@@ -132,9 +141,10 @@ class _Training:
     def __init__(
         self, prepared: Prepared, settings: TrainingSettings, engine: Engine, folder: RunFolder | None, X: Any
     ) -> None:
-        self._prepared, self._settings, self._folder, self._X = prepared, settings, folder, X
-        self._engine = engine
-        self._budget = Budget(_steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings))
+        self._prepared, self._settings, self._engine = prepared, settings, engine
+        self._folder, self._X = folder, X
+        steps, seconds = _steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings)
+        self._budget = Budget(steps, seconds, now=engine.now)
         self._schedule = Schedule(_schedule(settings), prepared.step_size)
         self._clocks = Clocks(slack(settings.consistency))
         d, rank = prepared.Lt.shape
@@ -210,9 +220,11 @@ class _Training:
             slots=self._slots,
             checkpoint_every=settings.checkpoint_every,
             shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
+            sizes=prepared.sizes,
         )
         # Concurrent products would wait for each other in a multi-threaded BLAS; a large one alone may use all cores.
-        alone = settings.chosen_engine == "serial" and cost.worth_all_cores(prepared.flops_a_step)
+        is_one = settings.workers * settings.threads_per_worker == 1
+        alone = is_one and settings.chosen_engine != "threads" and cost.worth_all_cores(prepared.flops_a_step)
         limit = contextlib.nullcontext() if alone else threadpool_limits(1)
         self._budget.begin(self._server.version)
         try:
@@ -253,6 +265,15 @@ class _Training:
         """The mean point, in the space that L acts on."""
         points = as_points(self._X) if self._prepared.lift is None else self._prepared.points
         return _mean(points, self._settings.seed)
+
+
+def _name(engine: Engine) -> EngineName:
+    """The name under which settings know an engine."""
+    if isinstance(engine, Engine):
+        return engine.name
+    raise InvalidSettings(
+        f"engine is a {type(engine).__name__}; expected {', '.join(_ENGINES)}, or an engine such as RayEngine(options)"
+    )
 
 
 def _fingerprints(points: Any, constraints: Constraints) -> dict[str, str]:

@@ -4,6 +4,8 @@ One process, the driver, has the clocks, the budget, the supervisor and the list
 workers. Workers pull from and push to the servers directly. What the servers say was applied is what counts.
 """
 
+import time
+
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.ray_cluster.mirror import Mirror
 from nearfar.engine.ray_cluster.options import RayOptions
@@ -18,6 +20,7 @@ class RayEngine:
     """Runs servers and workers on a Ray cluster, until the budget is used up or the supervisor says stop."""
 
     name: EngineName = "ray"
+    now = staticmethod(time.monotonic)
 
     def __init__(self, options: RayOptions | None = None) -> None:
         self.options = options or RayOptions()

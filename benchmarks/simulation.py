@@ -1,0 +1,69 @@
+"""How well the simulated engine predicts the threads engine on this machine: steps a second, and time to an objective.
+
+Costs are measured before each pair of runs, by the rules of ``nearfar plan``. The simulated machine has as many cores
+as this one, and the server's update takes its share of them, as here.
+"""
+
+import os
+import statistics
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+import nearfar as nf
+from benchmarks.problems import mnist_pairs, paper_settings
+from nearfar.engine.cluster import Cluster
+from nearfar.engine.simulated import SimulatedEngine
+from nearfar.simulation import planned_costs
+
+ROUNDS = 3
+SPREAD = 0.05
+"""No two steps take the same time here either; else workers would push at the same moment for ever."""
+NEARLY = 0.02
+"""The share of the way down that the objective to reach is short of the end, where curves are flat."""
+
+
+def run(*, small: bool) -> Iterator[dict[str, Any]]:
+    steps, rounds = (40, 1) if small else (600, ROUNDS)
+    for workers in (1, 2):
+        settings = paper_settings(engine="threads", workers=workers, steps=steps, report_every=max(1, steps // 30))
+        pairs = [_round(settings, seed) for seed in range(rounds)]
+        for what in ("steps_per_second", "seconds_to_objective"):
+            yield {
+                "what": f"{what.replace('_', ' ')}, {settings.workers} worker{'s' * (workers > 1)}, MNIST setting",
+                "real": [round(real[what], 3) for real, _ in pairs],
+                "simulated": [round(simulated[what], 3) for _, simulated in pairs],
+                "ratio": round(statistics.median(simulated[what] / real[what] for real, simulated in pairs), 3),
+            }
+
+
+def _round(settings: nf.TrainingSettings, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    X, y, pairs, _ = mnist_pairs()
+    costs = planned_costs(X, pairs, settings)
+    cluster = Cluster(
+        machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed
+    )
+    with threadpool_limits(1):
+        real = nf.train(X, pairs, settings, labels=y).history
+    simulated = nf.train(X, pairs, settings, engine=SimulatedEngine(cluster), labels=y).history
+    worst = max(real[-1].objective, simulated[-1].objective)
+    goal = worst + NEARLY * (real[0].objective - worst)
+    return _figures(real, goal), _figures(simulated, goal)
+
+
+def _figures(history: list[Any], goal: float) -> dict[str, float]:
+    """Steps a second after the first report, and the time to an objective that is reached, from that report on."""
+    first, last = history[1], history[-1]
+    for before, after in pairwise(history[1:]):
+        if after.objective <= goal:
+            share = min(1.0, (before.objective - goal) / max(1e-12, before.objective - after.objective))
+            reached = before.seconds + share * (after.seconds - before.seconds)
+            break
+    else:
+        reached = last.seconds
+    return {
+        "steps_per_second": (last.step - first.step) / (last.seconds - first.seconds),
+        "seconds_to_objective": reached - first.seconds,
+    }
