@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from nearfar import errors
-from nearfar.evaluation import retrieval
+from nearfar.evaluation import nearest
 from nearfar.evaluation.retrieval import judge_neighbours, neighbours
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric
@@ -26,9 +26,12 @@ def digits():
 @pytest.fixture(params=["whole", "tiles"])
 def tiled(request, monkeypatch):
     if request.param == "tiles":
-        monkeypatch.setattr(retrieval, "_NUMBERS_A_POINT", 1)
-        monkeypatch.setattr(retrieval, "_CHUNK_BYTES", 40_000)
-        monkeypatch.setattr(retrieval, "_TILE_BYTES", 20_000)
+        monkeypatch.setattr(nearest, "_QUERY_BYTES", 40_000)
+        monkeypatch.setattr(nearest, "_CANDIDATE_BYTES", 200_000)
+        monkeypatch.setattr(nearest, "_BLOCK_BYTES", 30_000)
+        monkeypatch.setattr(nearest, "_TILE", (7, 65))
+        monkeypatch.setattr(nearest, "_SPARSE_TILE_ROWS", 7)
+        monkeypatch.setattr(nearest, "_HELD_BYTES", 0)
 
 
 def a_metric(n_features=64, rank=10):
