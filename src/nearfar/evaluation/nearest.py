@@ -33,7 +33,6 @@ _HELD_BYTES = 512 << 20
 """Projected references up to this size are kept from one chunk of queries to the next."""
 _TILE = (256, 1024)
 _SPARSE_TILE_ROWS = 64
-_SPARE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +103,7 @@ def _chunks(wanted: Counts, width: float) -> Iterator[slice]:
 
 def _room(wanted: Counts) -> Counts:
     """How many candidates a query may have: some more than are wanted, as each clearing out takes its time."""
-    return wanted + np.maximum(wanted // 2, _SPARE)
+    return wanted + np.maximum(wanted // 2, kernels.AT_ONCE)
 
 
 @dataclass(frozen=True, eq=False)

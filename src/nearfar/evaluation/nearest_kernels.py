@@ -15,7 +15,8 @@ Whole = int | np.integer[Any]
 
 ROW_BITS = 32
 _ROW_MASK = np.uint64((1 << ROW_BITS) - 1)
-_COLUMNS_AT_ONCE = 64
+AT_ONCE = 64
+"""References looked at together; there must be room for as many more candidates than are wanted."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -32,28 +33,25 @@ def offer(
     """
     for i in range(len(products)):
         row, norm, limit = products[i], left_norms[i], limits[i]
-        own = own_rows[i] - first_row
         begin, room, end = starts[i], starts[i + 1] - starts[i], filled[i]
-        for first in range(0, len(row), _COLUMNS_AT_ONCE):
-            beyond = min(first + _COLUMNS_AT_ONCE, len(row))
+        for first in range(0, len(row), AT_ONCE):
+            beyond = min(first + AT_ONCE, len(row))
             nearer = 0
             for j in range(first, beyond):
-                row[j] = row[j] * np.float32(-2) + norm + right_norms[j]
+                squared = row[j] * np.float32(-2) + norm + right_norms[j]
+                row[j] = np.float32(0) if squared < 0 else squared  # what is not a number stays so, and is never nearer
                 nearer += row[j] < limit
             if not nearer:
                 continue
-            for j in range(first, beyond):
-                squared = row[j] if row[j] > 0 else np.float32(0)
-                if not row[j] < limit or not squared < limit or j == own:
-                    continue
-                if end == room:
-                    keep_smallest(keys[begin : begin + room], wanted[i])
-                    end = wanted[i]
-                    limit = _largest_distance(keys[begin : begin + end])
-                    if not squared < limit:
-                        continue
-                keys[begin + end] = _key(squared, first_row + j)
-                end += 1
+            if end + AT_ONCE > room:
+                keep_smallest(keys[begin : begin + end], wanted[i])
+                end = wanted[i]
+                limit = _largest_distance(keys[begin : begin + end])
+            if first <= own_rows[i] - first_row < beyond:
+                row[own_rows[i] - first_row] = np.inf
+            for j in range(first, beyond):  # without a branch, as nobody can tell which way it would go
+                keys[begin + end] = _key(row[j], first_row + j)
+                end += row[j] < limit
         filled[i], limits[i] = end, limit
 
 
