@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from benchmarks import (
+    evaluation,
     growth,
     limit,
     memory,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "text-step": text_step.run,
     "scale": scale.run,
+    "evaluation": evaluation.run,
     "pytorch-metric-learning": pytorch_metric_learning.run,
     "scikit-learn-nca": scikit_learn_nca.run,
     "metric-learn": metric_learn.run,

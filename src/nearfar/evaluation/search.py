@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from nearfar.data.dataset import Dataset
 from nearfar.data.points import Floats, Points
-from nearfar.errors import InvalidFile, InvalidInput, InvalidPoints, InvalidSettings
+from nearfar.errors import InvalidInput, InvalidPoints, InvalidSettings
 from nearfar.evaluation.retrieval import neighbours
-from nearfar.files import atomic_file
+from nearfar.files import atomic_file, check_free
 from nearfar.model.distance import Distance, places, squared_norms
 
 Found = tuple[NDArray[np.int64], Floats]
@@ -146,18 +146,10 @@ class Neighbours:
 
     def write(self, out: Path) -> None:
         """Write arrays ``indices``, ``distances`` and, if known, ``labels`` to an .npz file, atomically."""
-        check_free(out)
+        check_free(out, ".npz")
         with atomic_file(out) as file:
             np.savez(file, allow_pickle=False, **self._arrays())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"indices": self.indices, "distances": self.distances}
         return arrays if self.labels is None else arrays | {"labels": self.labels}
-
-
-def check_free(out: Path) -> None:
-    """Raise unless ``out`` is the name of an .npz file that does not exist yet."""
-    if out.suffix.lower() != ".npz":
-        raise InvalidFile(f"{out} is no name of an .npz file; expected one that ends in .npz")
-    if out.exists():
-        raise InvalidFile(f"{out} exists already; choose another name or remove it")
