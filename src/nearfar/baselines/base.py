@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.baselines.progress import Matrix, Progress
@@ -137,10 +138,14 @@ class GivenClasses:
 
     def means(self) -> Matrix:
         """The mean of each class, (n_classes, d)."""
-        totals = np.zeros((len(self.sizes), self.rows.n_features))
+        sizes = self.sizes
+        totals = np.zeros((len(sizes), self.rows.n_features))
         for place in self.rows.blocks(len(self.rows)):
-            np.add.at(totals, self.classes[place], self.rows.rows(np.arange(place.start, place.stop)))
-        return totals / self.sizes[:, np.newaxis]
+            chosen = np.arange(place.start, place.stop)
+            ones = (np.ones(len(chosen)), (self.classes[place], chosen - place.start))
+            totals += sp.csr_matrix(ones, shape=(len(sizes), len(chosen))) @ self.rows.rows(chosen)
+        means: Matrix = totals / sizes[:, np.newaxis]
+        return means
 
     def scatter_within(self) -> Matrix:
         """The sum of ``(x − m)(x − m)ᵀ`` over all points x, with m the mean of x's class, (d, d)."""

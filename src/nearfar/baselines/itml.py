@@ -13,14 +13,13 @@ from nearfar.baselines.base import GivenPairs, PairBaseline
 from nearfar.baselines.itml_projections import project_block
 from nearfar.baselines.progress import Matrix, OnProgress, Progress, positive, whole
 from nearfar.baselines.spectra import inverse
-from nearfar.baselines.wide_rows import WideRows
 from nearfar.data.constraints import Indices
 from nearfar.errors import InvalidPoints, InvalidSettings
 
 _PERCENTILES = (5, 95)
 _BOUND_PAIRS = 100_000
 """Pairs of points whose distances the bounds are taken from, if there are not fewer."""
-_BLOCK = (16, 192)
+_BLOCK = (64, 192)
 """The fewest and the most constraints of a block."""
 
 
@@ -74,7 +73,7 @@ class ITML(PairBaseline):
     prior : {"identity", "covariance"} or array of shape (d, d), default "identity"
         M₀: the identity, the inverse of the points' covariance, or a positive definite matrix of your own.
     tol : float, default 1e-3
-        It has converged when the multipliers change by less than this share of their norm in a sweep.
+        It has converged when the multipliers change by less than this share of their sum in a sweep.
     max_sweeps : int, default 1000
         Sweeps over all pairs; a warning is given if they do not suffice.
     max_seconds : float, optional
@@ -160,17 +159,16 @@ class ITML(PairBaseline):
             self.n_iter_ = sweep
             before = state.multipliers.copy()
             done = _project_all(given, state, order, progress)
-            size = np.linalg.norm(before) + np.linalg.norm(state.multipliers)
+            size = before.sum() + state.multipliers.sum()
             change = float(np.abs(state.multipliers - before).sum() / size) if size else 0.0
             if done < len(order):
-                unused = f"{len(order) - done:,} of {len(order):,} pairs were " + (
-                    "left" if sweep > 1 else "never used"
+                left = "were never used" if sweep == 1 else "were not used again"
+                return (
+                    f"max_seconds={self.max_seconds} was up in sweep {sweep}: "
+                    f"{len(order) - done:,} of {len(order):,} pairs {left}"
                 )
-                return f"max_seconds={self.max_seconds} was up in sweep {sweep}: {unused}"
             if change < tol:
                 return None
-            if progress.is_over:
-                return f"max_seconds={self.max_seconds} was up after sweep {sweep}; the multipliers changed by {change:.2g}"
         undone = f"max_sweeps={max_sweeps} did not suffice: the multipliers still changed by {change:.2g} in the last"
         warnings.warn(f"{undone}; raise max_sweeps or tol", ConvergenceWarning, stacklevel=5)
         return undone

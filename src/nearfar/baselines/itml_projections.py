@@ -1,9 +1,9 @@
 """Bregman projections of ITML, a block of constraints at a time.
 
-One projection changes M by ``β (M v)(M v)ᵀ``, two passes over a matrix that does not stay in cache. Here the projections
-of a block act, one after the other as ever, on the small matrix ``K = V M Vᵀ`` of the block's differences V alone: it
-holds every number that they depend on. What they do to M is then made up for by three matrix products. The result is
-the same up to rounding, at the rate of BLAS.
+One projection changes M by ``β (M v)(M v)ᵀ``: two passes over a matrix that does not stay in cache. Here the
+projections of a block act, one after the other as ever, on the small matrix ``K = V M Vᵀ`` of the block's differences
+V alone: it holds every number that they depend on. What they do to M is then made up for by three matrix products. The
+result is the same up to rounding, at the rate of BLAS.
 """
 
 import math

@@ -81,6 +81,7 @@ def positive(name: str, value: Any) -> float:
 
 def whole(name: str, value: Any, most: int | None = None) -> int:
     """The value as a whole number of 1 or more, and no more than ``most``, or an error that names it."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and 1 <= value <= (most or value):
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if is_whole and int(value) >= 1 and (most is None or int(value) <= most):
         return int(value)
     raise InvalidSettings(f"{name} is {value!r}; expected a whole number from 1" + (f" to {most}" if most else " up"))

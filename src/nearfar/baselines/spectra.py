@@ -40,7 +40,8 @@ def principal_axes(covariance: Matrix, count: int | None) -> Matrix:
         raise InvalidPoints("all points are equal; expected points that differ")
     if count is not None and whole("n_components", count, len(values)) > rank:
         raise InvalidPoints(
-            f"n_components is {count}, but the points vary in {rank} directions only; expected at most that, or more points"
+            f"n_components is {count}, but the points vary in {rank} directions only; expected {rank} or less, or "
+            "more points"
         )
     return np.ascontiguousarray(vectors[:, ::-1][:, : count or rank].T)
 
@@ -48,7 +49,8 @@ def principal_axes(covariance: Matrix, count: int | None) -> Matrix:
 def shrunk(covariance: Matrix, shrinkage: float) -> Matrix:
     """``(1 − shrinkage) C + shrinkage · (tr C / d) · I``."""
     d = len(covariance)
-    return (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / d * np.eye(d)
+    mixed: Matrix = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / d * np.eye(d)
+    return mixed
 
 
 def inverse(covariance: Matrix, of: str, power: float = -1.0) -> Matrix:

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar.baselines.base import GivenPairs, PairBaseline
@@ -39,7 +40,8 @@ class Xing2002(PairBaseline):
         Measure steps and projections where the similar pairs' differences are white. The solution is the same, and
         the way to it shorter; without it the descent is the textbook's.
     tol : float, default 1e-3
-        It has converged when the objective is known to be within this share of the least one.
+        It has converged when the objective is known to be within this share of the least one, or of a thousandth of
+        what plain Euclidean distance gives.
     max_steps : int, default 2000
         A warning is given if they do not suffice.
     max_seconds : float, optional
@@ -101,8 +103,11 @@ class Xing2002(PairBaseline):
         form = (DiagonalForm if self.diagonal else FullForm)(given.rows.second_moment(given.similar), self.whiten)
         descent = ConstrainedDescent(form, given.rows, given.dissimilar)
         self._report(descent, progress)
-        self.cut_ = self._descend(descent, tol, max_steps, progress)
-        return form.components(self._report(descent, progress))
+        cut = self._descend(descent, tol, max_steps, progress)
+        M = self._report(descent, progress)
+        at_most = f"the objective is at most {self.gap_:.2g} of itself above the least"
+        self.cut_ = None if cut is None or self.gap_ <= tol else f"{cut}: {at_most}"
+        return form.components(M)
 
     def _descend(self, descent: ConstrainedDescent, tol: float, max_steps: int, progress: Progress) -> str | None:
         """Step until it has converged, or there is no budget left; how far it then was."""
@@ -117,9 +122,13 @@ class Xing2002(PairBaseline):
                     return None
             if progress.is_due:
                 self._report(descent, progress)
-        undone = f"max_steps={max_steps} did not suffice to come within {tol:.2g} of the least objective"
-        warnings.warn(f"{undone}; raise max_steps or tol", ConvergenceWarning, stacklevel=5)
-        return undone
+        warnings.warn(
+            f"max_steps={max_steps} did not suffice to come within {tol:.2g} of the least objective; "
+            "raise max_steps or tol",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+        return f"max_steps={max_steps} did not suffice"
 
     def _report(self, descent: ConstrainedDescent, progress: Progress) -> Matrix:
         """Report how far it is; M, made to keep every constraint."""
@@ -130,6 +139,6 @@ class Xing2002(PairBaseline):
             return found[0].upper
 
         progress.report(objective, lambda: descent.form.components(found[0].M))
-        self.gap_ = min(1.0, found[0].gap)
+        self.gap_ = float(np.clip(found[0].gap, 0.0, 1.0))
         M: Matrix = found[0].M
         return M

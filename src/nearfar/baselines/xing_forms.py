@@ -1,9 +1,9 @@
 """The matrices among which Eq. 1 is solved: all of them, or diagonal ones.
 
-A form says how to measure pairs by M, how a multiplier of a pair changes M, and what the nearest allowed M is. "Nearest"
-is by a norm of one's choice, ``‖T⁻¹ Z T⁻¹‖``; which one changes the way to the solution, not the solution. With
-``T = (A + ε)^(−1/2)``, A the mean of ``(x − y)(x − y)ᵀ`` over the similar pairs, the way is short whatever the scales
-and correlations of the features are; with ``T = I`` it is the plain norm.
+A form says how to measure pairs by M, how a multiplier of a pair changes M, and what the nearest allowed M is.
+"Nearest" is by a norm of one's choice, ``‖T⁻¹ Z T⁻¹‖``; which one changes the way to the solution, not the solution.
+With ``T = (A + ε)^(−1/2)``, A the mean of ``(x − y)(x − y)ᵀ`` over the similar pairs, the way is short whatever the
+scales and correlations of the features are; with ``T = I`` it is the plain norm.
 """
 
 from abc import ABC, abstractmethod
@@ -95,7 +95,8 @@ class FullForm(Form):
         return V
 
     def values(self, F: Matrix, M: Matrix) -> Matrix:
-        return np.einsum("ij,ij->i", F @ M, F)
+        values: Matrix = np.einsum("ij,ij->i", F @ M, F)
+        return values
 
     def turned(self, F: Matrix) -> Matrix:
         return F @ self._inverse
