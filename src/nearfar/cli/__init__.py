@@ -10,6 +10,7 @@ import typer
 from nearfar.cli.data import ingest, sample, synthesize
 from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
+from nearfar.cli.reports import report
 from nearfar.cli.training import demo, plan, train
 from nearfar.errors import InvalidInput, NearfarError
 
@@ -19,7 +20,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (demo, ingest, synthesize, sample, train, plan, evaluate, transform, search):  # the order of --help
+for _command in (
+    demo,
+    ingest,
+    synthesize,
+    sample,
+    train,
+    plan,
+    evaluate,
+    transform,
+    search,
+    report,
+):  # the order of --help
     app.command()(_command)
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
