@@ -10,7 +10,7 @@ import typer
 from nearfar.cli.data import ingest, sample, synthesize
 from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
-from nearfar.cli.reports import report
+from nearfar.cli.reports import report, watch
 from nearfar.cli.training import demo, plan, train
 from nearfar.errors import InvalidInput, NearfarError
 
@@ -31,6 +31,7 @@ for _command in (
     transform,
     search,
     report,
+    watch,
 ):  # the order of --help
     app.command()(_command)
 

@@ -18,9 +18,12 @@ from nearfar.planning import stand_in
 from nearfar.settings import TrainingSettings
 
 
-def demo() -> None:
-    """Learn a metric for scikit-learn's digits. Two asynchronous workers train it; a table shows what it is worth."""
-    run_demo()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The report to make.")] = Path("nearfar-demo.html"),
+) -> None:
+    """Learn metrics for scikit-learn's digits. Two workers train them; a table and a report show their worth."""
+    run_demo(out)
+    print(f"{out}: the report; open it in a browser")
 
 
 @with_settings

@@ -32,6 +32,8 @@ class Table:
     title: str = ""
     marked: frozenset[int] = frozenset()
     """The rows to stress."""
+    folded: bool = False
+    """Whether a reader has to open it."""
 
 
 @dataclass(frozen=True)

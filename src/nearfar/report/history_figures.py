@@ -15,6 +15,14 @@ _MOST_WORKERS = 8
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
+def staleness_shares(run: ReportedRun) -> tuple[list[str], NDArray[np.float64]]:
+    """The staleness that pushes had, each value or range of values by name, and the share of pushes with it in %."""
+    total = np.zeros(max((len(report.staleness_counts) for report in run.reports), default=0))
+    for report in run.reports:
+        total[: len(report.staleness_counts)] += report.staleness_counts
+    return [_bin_name(place) for place in range(len(total))], 100 * total / max(1.0, total.sum())
+
+
 @dataclass(frozen=True)
 class _Axis:
     title: str
@@ -98,23 +106,20 @@ def worker_speeds(runs: Sequence[ReportedRun]) -> Figure | None:
 
 def staleness(runs: Sequence[ReportedRun]) -> Figure | None:
     """How many pushes had which staleness."""
-    counts = {run: _staleness_counts(run) for run in runs}
-    counts = {run: counted for run, counted in counts.items() if counted.sum()}
-    if not counts:
+    counted = [(run, *staleness_shares(run)) for run in runs]
+    counted = [(run, names, shares) for run, names, shares in counted if names]
+    if not counted:
         return None
-    n_bins = max(len(counted) for counted in counts.values())
-    names = [_bin_name(place) for place in range(n_bins)]
+    all_names = max((names for _, names, _ in counted), key=len)
     traces, rows, means = [], [], []
-    for run, counted in counts.items():
-        shares = np.pad(100 * counted / counted.sum(), (0, n_bins - len(counted)))
-        colour = run_style(run.number)["colour"]
+    for run, names, shares in counted:
         traces.append(
             {
                 "type": "bar",
                 "name": plain(run.name),
                 "x": names,
                 "y": numbers(shares),
-                "marker": {"color": colour},
+                "marker": {"color": run_style(run.number)["colour"]},
                 "hovertemplate": f"staleness %{{x}}: %{{y:.2f}} %<extra>{plain(run.name)}</extra>",
                 "meta": {"run": run.number},
             }
@@ -126,7 +131,7 @@ def staleness(runs: Sequence[ReportedRun]) -> Figure | None:
         f"On average: {'; '.join(means)}."
     )
     layout = {
-        "xaxis": axis("staleness", type="category"),
+        "xaxis": axis("staleness", type="category", categoryorder="array", categoryarray=all_names),
         "yaxis": axis("share of pushes, %", rangemode="tozero"),
         "barmode": "group",
     }
@@ -195,14 +200,6 @@ def _speeds(run: ReportedRun, *, alone: bool) -> list[Series]:
         name = f"worker {worker}" if alone else f"{run.name}: worker {worker}"
         series.append(Series(name, seconds[there], speed[there], **own))
     return series
-
-
-def _staleness_counts(run: ReportedRun) -> NDArray[np.int64]:
-    longest = max((len(report.staleness_counts) for report in run.reports), default=0)
-    total = np.zeros(longest, np.int64)
-    for report in run.reports:
-        total[: len(report.staleness_counts)] += np.array(report.staleness_counts, np.int64)
-    return total
 
 
 def _mean_staleness(run: ReportedRun) -> float:

@@ -121,25 +121,27 @@ def _section(section: Section) -> str:
 def _part(section: Section, number: int, part: Table | Html) -> str:
     if isinstance(part, Html):
         return f'<div id="part-{part.name}" data-text>{part.content}</div>'
-    return f'<div id="part-{section.name}-{number}" data-text>{table_html(part)}</div>'
+    name, content = f"{section.name}-{number}", table_html(part)
+    if not part.folded:
+        return f'<div id="part-{name}" data-text>{content}</div>'
+    return _details(name, part.title, content)
 
 
 def _figure(figure: Figure) -> str:
     name, caption = figure.name, escape(figure.caption)
     of_run = "" if figure.run is None else f' data-run="{figure.run}"'
-    details = ""
-    if figure.table is not None:
-        details = (
-            f'<details id="details-{name}"><summary>{escape(figure.title)} as a table</summary>'
-            f'<div id="table-{name}" data-text>{table_html(figure.table)}</div></details>'
-        )
+    table = "" if figure.table is None else _details(name, f"{figure.title} as a table", table_html(figure.table))
     height = figure.layout.get("height", 340)
     return (
         f'<figure id="figure-{name}"{of_run}><h3>{escape(figure.title)}</h3>'
         f'<div class="plot" id="plot-{name}" role="img" style="height: {height}px" '
         f'aria-label="{escape(figure.title)}" aria-describedby="caption-{name}"></div>'
-        f'<figcaption id="caption-{name}" data-text>{caption}</figcaption>{details}</figure>'
+        f'<figcaption id="caption-{name}" data-text>{caption}</figcaption>{table}</figure>'
     )
+
+
+def _details(name: str, title: str, content: str) -> str:
+    return f'<details><summary>{escape(title)}</summary><div id="table-{name}" data-text>{content}</div></details>'
 
 
 def table_html(table: Table) -> str:
@@ -150,7 +152,7 @@ def table_html(table: Table) -> str:
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
         marked = ' class="marked"' if i in table.marked else ""
         rows.append(f'<tr{marked}><th scope="row">{escape(first)}</th>{cells}</tr>')
-    caption = f"<caption>{escape(table.title)}</caption>" if table.title else ""
+    caption = f"<caption>{escape(table.title)}</caption>" if table.title and not table.folded else ""
     label = escape(table.title or "table")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'

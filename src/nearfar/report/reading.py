@@ -9,7 +9,7 @@ from nearfar.errors import InvalidFile, InvalidRun
 from nearfar.model.metric import Metric, load_metric
 from nearfar.model.run import RunFolder
 from nearfar.parameter_server.progress import Report
-from nearfar.settings import TrainingSettings
+from nearfar.settings import BUDGET, TrainingSettings
 
 _NUMBERS = (
     "step", "seconds", "pairs", "points", "objective", "pairs_per_second", "staleness_mean", "staleness_max",
@@ -36,12 +36,10 @@ class ReportedRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its metric is as new as its history: a run that is resumed has not ended any more."""
-        folder = RunFolder(self.path)
-        try:
-            return folder.metric.stat().st_mtime_ns >= folder.history.stat().st_mtime_ns
-        except FileNotFoundError:
-            return folder.metric.exists()
+        """Whether its metric is of the budget it has now: a run that is resumed with a larger one goes on."""
+        return self.metric is not None and all(
+            self.metric.settings.get(name) == getattr(self.settings, name) for name in BUDGET
+        )
 
     @property
     def loss(self) -> str:

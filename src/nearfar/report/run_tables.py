@@ -27,10 +27,13 @@ def made_tables(runs: Sequence[ReportedRun]) -> list[Table]:
     places = dict.fromkeys(name for run in runs for name in run.made_with)
     made = [[name, *(run.made_with.get(name, "") for run in runs)] for name in places]
     columns = ["", *(run.name for run in runs)]
+    defaults = TrainingSettings()
+    chosen = [row for row in settings if any(value != _shown(getattr(defaults, row[0])) for value in row[1:])]
     return [
+        *([_table("Settings other than the defaults", columns, chosen)] if chosen else []),
         _table("Data, with fingerprints", columns, data),
         *([_table("Versions and machine", columns, made)] if made else []),
-        _table("Settings", columns, settings),
+        _table("All settings", columns, settings, folded=True),
     ]
 
 
@@ -67,9 +70,9 @@ def _progress(run: ReportedRun) -> dict[str, str]:
     }
 
 
-def _table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+def _table(title: str, columns: list[str], rows: list[list[str]], *, folded: bool = False) -> Table:
     marked = frozenset(i for i, (_, *values) in enumerate(rows) if len(set(values)) > 1)
-    return Table(columns, rows, title, marked)
+    return Table(columns, rows, title, marked, folded)
 
 
 def _shown(value: object) -> str:
