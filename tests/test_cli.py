@@ -350,8 +350,8 @@ def test_a_terminal_shows_a_live_bar(data: Path, tmp_path: Path) -> None:
     assert "left" in shown
 
 
-def test_the_demo_learns_and_prints_its_table() -> None:
-    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False)
+def test_the_demo_learns_and_prints_its_table_and_leaves_a_report(tmp_path: Path) -> None:
+    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ESCAPE not in ended.stdout + ended.stderr
     assert ended.stdout.startswith("Unseen digits")
@@ -361,6 +361,11 @@ def test_the_demo_learns_and_prints_its_table() -> None:
     )
     assert before < 0.92 < after
     assert "2 workers" in ended.stderr
+    assert ended.stdout.splitlines()[-1].startswith("nearfar-demo.html: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["nearfar-demo.html"]
+    page = (tmp_path / "nearfar-demo.html").read_text()
+    assert "for telling pairs apart" in page
+    assert "597 points of unseen digits" in page
 
 
 def _wait_for(happened: object, training: subprocess.Popen[str]) -> None:

@@ -10,6 +10,7 @@ import typer
 from nearfar.cli.data import ingest, sample, synthesize
 from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
+from nearfar.cli.reports import report, watch
 from nearfar.cli.simulating import simulate
 from nearfar.cli.training import demo, plan, train
 from nearfar.errors import InvalidInput, NearfarError
@@ -31,6 +32,8 @@ for _command in (
     evaluate,
     transform,
     search,
+    report,
+    watch,
 ):  # the order of --help
     app.command()(_command)
 

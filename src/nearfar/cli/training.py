@@ -18,11 +18,14 @@ from nearfar.planning import stand_in
 from nearfar.settings import TrainingSettings
 
 
-def demo() -> None:
-    """Learn a metric for scikit-learn's digits. Two asynchronous workers train it; a table shows what it is worth."""
+def demo(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The report to make.")] = Path("nearfar-demo.html"),
+) -> None:
+    """Learn metrics for scikit-learn's digits. Two workers train them; a table and a report show their worth."""
     from nearfar.demo import run_demo  # noqa: PLC0415 - the only command that needs scikit-learn's data
 
-    run_demo()
+    run_demo(out)
+    print(f"{out}: the report; open it in a browser")
 
 
 @with_options(TrainingSettings, RayOptions)

@@ -8,6 +8,9 @@ from typing import Any
 from nearfar.objective.judging import Judgement
 from nearfar.parameter_server.messages import Applied
 
+_EXACT_BINS, _BINS = 16, 32
+"""Staleness is counted one by one up to 15, then by doubling up to half a million and beyond."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -33,10 +36,25 @@ class Report:
     """How many pushes travelled in which form."""
     lost: int = 0
     """Pushes that a server had taken, and that were lost with it; no part of ``step``."""
+    staleness_counts: list[int] = field(default_factory=list)
+    """How many pushes since the last report had each staleness, by :func:`staleness_bin`; trailing zeros left out."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return asdict(self)
+
+
+def staleness_bin(staleness: int) -> int:
+    """The place of a staleness in :attr:`Report.staleness_counts`: itself up to 15, then one place each doubling."""
+    return min(staleness if staleness < _EXACT_BINS else _EXACT_BINS - 5 + staleness.bit_length(), _BINS - 1)
+
+
+def staleness_of_bin(place: int) -> tuple[int, int | None]:
+    """The smallest and the largest staleness that are counted at a place; the last place has no largest."""
+    if place < _EXACT_BINS:
+        return place, place
+    lowest: int = 2 ** (place - _EXACT_BINS + 4)
+    return lowest, None if place == _BINS - 1 else 2 * lowest - 1
 
 
 @dataclass
@@ -51,6 +69,7 @@ class _Since:
     staleness_max: int = 0
     waiting: int = 0
     steps: dict[int, int] = field(default_factory=dict)
+    staleness_counts: list[int] = field(default_factory=lambda: [0] * _BINS)
 
 
 class Progress:
@@ -82,6 +101,7 @@ class Progress:
             since.objective += push.objective
             since.staleness += one.staleness
             since.staleness_max = max(since.staleness_max, one.staleness)
+            since.staleness_counts[staleness_bin(one.staleness)] += 1
             since.waiting += one.waiting
             since.steps[push.worker] = since.steps.get(push.worker, 0) + 1
 
@@ -111,6 +131,7 @@ class Progress:
                 for worker, steps in sorted(self._steps.items())
             ],
             used=round(used, 4),
+            staleness_counts=_without_trailing_zeros(since.staleness_counts),
         )
 
     @property
@@ -135,3 +156,8 @@ class Progress:
         self.positions = dict(state["positions"])
         self._steps = dict(state["steps"])
         self._since = _Since(seconds)
+
+
+def _without_trailing_zeros(counts: list[int]) -> list[int]:
+    last = max((place for place, count in enumerate(counts) if count), default=-1)
+    return counts[: last + 1]

@@ -1,0 +1,204 @@
+"""Figures of what distances do on points: curves of pairs, histograms, maps, spectra. One function a figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nearfar.data.constraints import Labels
+from nearfar.evaluation.verification import precision_recall, roc
+from nearfar.report.figure import EUCLID, Figure, Series, Table, axis, lines, numbers, plain, run_style, table_of
+from nearfar.report.measuring import Measured, spectrum
+from nearfar.report.reading import ReportedRun
+from nearfar.report.subject import Subject
+
+_BINS = 60
+_CLASS_COLOURS = 10
+_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
+_MOST_CLASSES = 40
+_UNMARKED = {"showticklabels": False, "zeroline": False, "automargin": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A distance on the page: Euclid's, or that of a run."""
+
+    name: str
+    run: int | None
+    """The number of the run; None for Euclid's."""
+    subject: Subject
+    measured: Measured
+    subject_number: int
+    """Tells Euclid's distance on one subject from that on another."""
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """The look of its lines."""
+        return {"colour": EUCLID, "dash": "2px,2px", "run": None} if self.run is None else run_style(self.run)
+
+    @property
+    def slug(self) -> str:
+        """For names of figures."""
+        return f"euclid-{self.subject_number}" if self.run is None else f"run-{self.run}"
+
+
+def precision_recall_figure(judged: Sequence[Judged]) -> Figure:
+    """Precision against recall."""
+    series = []
+    for one in judged:
+        precision, recall, _ = precision_recall(one.measured.near, one.measured.far)
+        series.append(Series(one.name, recall, precision, **one.style, extra={"mode": "lines"}))
+    caption = (
+        "Pairs at or below a threshold count as similar. Precision: the share of those that are; "
+        "recall: the share of similar pairs found. "
+        + _listed("Average precision", judged, lambda one: one.measured.summary.verification.average_precision)
+    )
+    layout = {"xaxis": axis("recall", range=[0, 1.01]), "yaxis": axis("precision", range=[0, 1.02])}
+    traces = lines(series, ".3f", ".3f")
+    table = table_of(series, "recall", "precision")
+    return Figure("precision-recall", "Precision and recall", caption, traces, layout, table)
+
+
+def roc_figure(judged: Sequence[Judged]) -> Figure:
+    """The share of similar pairs found against the share of dissimilar pairs taken for similar."""
+    series = []
+    for one in judged:
+        false_alarms, hits, _ = roc(one.measured.near, one.measured.far)
+        series.append(Series(one.name, false_alarms, hits, **one.style, extra={"mode": "lines"}))
+    caption = "The farther to the upper left, the better. " + _listed(
+        "Area under the curve", judged, lambda one: one.measured.summary.verification.roc_auc
+    )
+    layout = {
+        "xaxis": axis("dissimilar taken for similar", range=[0, 1.01]),
+        "yaxis": axis("similar found", range=[0, 1.02]),
+    }
+    traces = lines(series, ".3f", ".3f")
+    table = table_of(series, "dissimilar taken for similar", "similar found")
+    return Figure("roc", "ROC curve", caption, traces, layout, table)
+
+
+def histogram_figure(one: Judged) -> Figure:
+    """The distances of similar and of dissimilar pairs."""
+    near, far, threshold = one.measured.near, one.measured.far, one.measured.threshold
+    top = float(max(near.max(), far.max())) or 1.0
+    edges = np.linspace(0.0, top, _BINS + 1)
+    centres = (edges[1:] + edges[:-1]) / 2
+    traces, rows = [], []
+    for name, distances, colour, dash in (
+        ("similar", near, "--near", "solid"),
+        ("dissimilar", far, "--far", "5px,2px"),
+    ):
+        shares = 100 * np.histogram(distances, edges)[0] / len(distances)
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "x": numbers(centres),
+                "y": numbers(shares),
+                "line": {"color": colour, "width": 2, "shape": "hvh", "dash": dash},
+                "fill": "tozeroy",
+                "fillcolor": f"{colour}-fill",
+                "hovertemplate": f"%{{y:.2f}} % at distance %{{x:.3g}}<extra>{name}</extra>",
+            }
+        )
+        low, middle, high = np.quantile(distances, (0.05, 0.5, 0.95))
+        rows.append([name, f"{low:.4g}", f"{middle:.4g}", f"{high:.4g}"])
+    layout: dict[str, Any] = {
+        "xaxis": axis("distance", range=[0, top]),
+        "yaxis": axis("share of pairs, %", rangemode="tozero"),
+    }
+    overlap = 100 * float(np.minimum(*(np.histogram(kind, edges)[0] / len(kind) for kind in (near, far))).sum())
+    caption = f"{overlap:.0f} % of the two areas overlap."
+    if threshold is not None and threshold <= top:
+        layout["shapes"] = [_upright(threshold)]
+        caption += f" The upright line is the threshold {threshold:.4g}: nearer pairs count as similar."
+    table = Table(["pairs", "5 % nearer than", "median distance", "5 % farther than"], rows)
+    title = f"Distances of pairs: {one.name}"
+    return Figure(f"histogram-{one.slug}", title, caption, traces, layout, table, one.run)
+
+
+def map_figure(one: Judged) -> Figure:
+    """Points in the plane of their two principal components, coloured by class."""
+    point_map, asked = one.measured.map, one.subject.asked
+    names = [str(name) for name in (point_map.rows if asked.ids is None else np.asarray(asked.ids)[point_map.rows])]
+    traces: list[dict[str, Any]] = []
+    for label, members, style in _class_groups(
+        None if asked.labels is None else np.asarray(asked.labels)[point_map.rows]
+    ):
+        chosen = np.flatnonzero(members) if members is not None else np.arange(len(names))
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": plain(label),
+                "x": numbers(point_map.places[chosen, 0], 4),
+                "y": numbers(point_map.places[chosen, 1], 4),
+                "text": [plain(names[i]) for i in chosen],
+                "marker": {**style, "size": 6, "opacity": 0.75},
+                "hovertemplate": f"point %{{text}}<extra>{plain(label)}</extra>",
+            }
+        )
+    caption = f"{len(names):,} points; the plane shows {100 * point_map.share:.0f} % of the variance. " + (
+        "Colour and shape tell the class." if asked.labels is not None else ""
+    )
+    layout = {
+        "xaxis": axis("first component", **_UNMARKED),
+        "yaxis": axis("second component", **_UNMARKED, scaleanchor="x"),
+        "height": 460,
+    }
+    return Figure(f"map-{one.slug}", f"Points: {one.name}", caption, traces, layout, None, one.run)
+
+
+def spectrum_figure(runs: Sequence[ReportedRun]) -> Figure | None:
+    """The eigenvalues of M, the largest first."""
+    series, told = [], []
+    for run in runs:
+        if run.metric is not None:
+            values = spectrum(run.metric)
+            held = np.cumsum(values) / max(values.sum(), 1e-300)
+            told.append(f"{run.name}: {int(np.searchsorted(held, 0.9)) + 1} of {len(values)} hold 90 % of the sum")
+            positive = values[values > values[0] * 1e-12]
+            if not len(positive):  # L is 0, and has no logarithm to show
+                continue
+            series.append(Series(run.name, np.arange(1, len(positive) + 1), positive, **run_style(run.number)))
+    if not series:
+        return None
+    caption = f"How much each direction counts. {'; '.join(told)}."
+    decades = np.log10(max(np.max(one.y) for one in series) / min(np.min(one.y) for one in series))
+    ticks = 1 if decades >= 2 else "D2"
+    layout = {
+        "xaxis": axis("number", range=[0, max(len(np.atleast_1d(one.y)) for one in series) + 1]),
+        "yaxis": axis("eigenvalue", type="log", exponentformat="power", dtick=ticks),
+    }
+    traces = lines(series, "d", ".4g")
+    table = table_of(series, "number", "eigenvalue")
+    return Figure("spectrum", "Eigenvalues of M", caption, traces, layout, table)
+
+
+def _class_groups(labels: Any) -> list[tuple[str, Any, dict[str, Any]]]:
+    """For each class its name, which points are of it and its look; of very many classes only the largest."""
+    if labels is None:
+        return [("points", None, {"color": "--class-0"})]
+    known = Labels(labels)
+    largest = np.sort(np.argsort(-np.bincount(known.codes), kind="stable")[:_MOST_CLASSES])
+    groups: list[tuple[str, Any, dict[str, Any]]] = []
+    for i, code in enumerate(largest):
+        style = {"color": f"--class-{i % _CLASS_COLOURS}", "symbol": _SYMBOLS[(i // _CLASS_COLOURS) % len(_SYMBOLS)]}
+        groups.append((str(known.classes[code]), known.codes == code, style))
+    if len(known.classes) > len(largest):
+        rest = ~np.isin(known.codes, largest)
+        groups.insert(0, ("other classes", rest, {"color": EUCLID, "symbol": "circle-open"}))
+    return groups
+
+
+def _upright(x: float) -> dict[str, Any]:
+    return {
+        "type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": "--text", "width": 1.5, "dash": "dot"},
+    }  # fmt: skip
+
+
+def _listed(what: str, judged: Sequence[Judged], value: Any) -> str:
+    return f"{what}: {'; '.join(f'{one.name} {value(one):.4f}' for one in judged)}."

@@ -1,0 +1,139 @@
+"use strict";
+(() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const touch = matchMedia("(pointer: coarse)");
+  const style = getComputedStyle(document.documentElement);
+  const value = (name) => style.getPropertyValue(name).trim();
+  const hidden = new Set(); // numbers of the runs that are switched off
+  let figures = JSON.parse(document.getElementById("figures").textContent);
+
+  // Figures
+
+  function coloured(part) {
+    if (Array.isArray(part)) return part.map((one) => (one && typeof one === "object" ? coloured(one) : one));
+    return Object.fromEntries(Object.entries(part).map(([key, one]) => {
+      if (one && typeof one === "object") return [key, coloured(one)];
+      return [key, /^(fill)?color$/.test(key) && String(one).startsWith("--") ? value(one) : one];
+    }));
+  }
+
+  function axisLook(axis) {
+    const lines = { gridcolor: value("--grid"), linecolor: value("--rule"), zerolinecolor: value("--rule") };
+    const title = { ...axis.title, standoff: 8 };
+    return { automargin: true, ...lines, ...axis, title };
+  }
+
+  function layoutOf({ data, layout }) {
+    const text = { family: value("--font"), color: value("--text"), size: 13 };
+    return {
+      height: 340,
+      margin: { l: 48, r: 8, t: 8, b: 40 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: text,
+      hoverlabel: { bgcolor: value("--page"), bordercolor: value("--soft"), font: text },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+      showlegend: data.length > 1,
+      uirevision: "kept", // what the reader zoomed to, or switched off, stays when new numbers come
+      dragmode: touch.matches ? false : "zoom", // on a phone a finger scrolls the page
+      ...coloured(layout),
+      xaxis: axisLook(coloured(layout.xaxis)),
+      yaxis: axisLook(coloured(layout.yaxis)),
+    };
+  }
+
+  const config = {
+    displaylogo: false,
+    responsive: true,
+    displayModeBar: touch.matches ? false : "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d"],
+  };
+
+  function draw(name) {
+    const plot = document.getElementById(`plot-${name}`);
+    const data = coloured(figures[name].data);
+    for (const trace of data) if (hidden.has(trace.meta?.run)) trace.visible = false;
+    return Plotly.react(plot, data, layoutOf(figures[name]), config);
+  }
+
+  async function drawAll() {
+    for (const name of Object.keys(figures)) {
+      await draw(name);
+      await new Promise((resume) => setTimeout(resume)); // the page stays alive between two figures
+    }
+    document.body.dataset.drawn = Object.keys(figures).length;
+  }
+
+  // Runs to show
+
+  function showRuns() {
+    for (const part of document.querySelectorAll("#sections [data-run]")) {
+      part.hidden = hidden.has(Number(part.dataset.run));
+    }
+  }
+
+  for (const button of document.querySelectorAll("button.switch")) {
+    button.addEventListener("click", () => {
+      const run = Number(button.dataset.run);
+      if (!hidden.delete(run)) hidden.add(run);
+      button.setAttribute("aria-pressed", String(!hidden.has(run)));
+      showRuns();
+      drawAll();
+    });
+  }
+
+  // Live
+
+  const body = document.body;
+  const status = document.getElementById("status");
+
+  /** Take over what is new, and leave what is there as it is: figures keep their zoom, tables stay open. */
+  function merge(known, fresh) {
+    for (const part of fresh.querySelectorAll("[data-text]")) {
+      const old = document.getElementById(part.id);
+      if (old && old.innerHTML !== part.innerHTML) old.innerHTML = part.innerHTML;
+    }
+    for (const grid of fresh.querySelectorAll(".grid")) {
+      const old = document.getElementById(grid.parentElement.id)?.querySelector(".grid");
+      for (const figure of old ? [...grid.children] : []) {
+        if (!document.getElementById(figure.id)) old.append(figure);
+      }
+    }
+    let before = null;
+    for (const section of [...fresh.children].reverse()) {
+      const old = document.getElementById(section.id);
+      if (!old) known.insertBefore(section, before);
+      before = old || section;
+    }
+  }
+
+  function take(page) {
+    for (const [id, html] of Object.entries({ status: page.status, notes: page.notes, links: page.links })) {
+      const old = document.getElementById(id);
+      if (old.innerHTML !== html) old.innerHTML = html;
+    }
+    const fresh = document.createElement("div");
+    fresh.innerHTML = page.sections;
+    merge(document.getElementById("sections"), fresh);
+    figures = page.figures;
+    body.dataset.version = page.version;
+    showRuns();
+    return drawAll();
+  }
+
+  let failures = 0;
+  async function poll() {
+    try {
+      const answer = await fetch(`page.json?known=${encodeURIComponent(body.dataset.version)}`, { cache: "no-store" });
+      failures = 0;
+      if (answer.status === 200) await take(await answer.json());
+    } catch {
+      failures += 1;
+    }
+    if (failures < 3) setTimeout(poll, 1000);
+    else status.textContent += " · nearfar watch has ended; the page stays as it is";
+  }
+
+  dark.addEventListener("change", drawAll);
+  drawAll().then(() => { if (body.dataset.version) poll(); });
+})();
