@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.soak import actors
+from benchmarks.soak import actors, soak
 
 import nearfar as nf
 from nearfar.data.dataset import write_dataset
@@ -161,3 +161,12 @@ def test_a_small_object_store_and_a_token_are_enough(tmp_path):
     last = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
     assert last["step"] == 40
     assert last["pulled_bytes"] + last["bytes"] > 5 * 80e6
+
+
+def test_a_short_soak():
+    """The form of an hour is ``make soak``."""
+    figures = soak(minutes=0.7, every=8.0)
+    assert sum(figures["faults"].values()) >= 3
+    assert 0 <= figures["untold"] <= UNDER_WAY * sum(figures["faults"].values())
+    assert figures["objective"][-1] < figures["objective"][0]
+    nothing_is_left()
