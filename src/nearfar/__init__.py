@@ -3,6 +3,8 @@
 from nearfar.data.constraints import Comparisons, Groups, Labels, Pairs
 from nearfar.data.from_labels import GroupDraws, LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.points import Points, as_points
+from nearfar.engine.cluster import Cluster, Costs, Stragglers
+from nearfar.engine.simulated import SimulatedEngine
 from nearfar.evaluation.neighbour_triplets import draw_neighbour_triplets
 from nearfar.evaluation.search import search
 from nearfar.learners import ApartSplit, LabelLearner, NamedPoints, PairLearner, QuadrupletLearner, TripletLearner
@@ -13,7 +15,9 @@ from nearfar.settings import TrainingSettings
 
 __all__ = [
     "ApartSplit",
+    "Cluster",
     "Comparisons",
+    "Costs",
     "GroupDraws",
     "Groups",
     "LabelDraws",
@@ -25,6 +29,8 @@ __all__ = [
     "Pairs",
     "Points",
     "QuadrupletLearner",
+    "SimulatedEngine",
+    "Stragglers",
     "TrainingResult",
     "TrainingSettings",
     "TripletLearner",
