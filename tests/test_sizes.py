@@ -11,7 +11,16 @@ import scipy.sparse as sp
 
 import nearfar as nf
 from nearfar.errors import InvalidSettings
-from nearfar.sizes import BatchSizes, Sizes, memory_bytes, memory_text
+from nearfar.sizes import (
+    BatchSizes,
+    Sizes,
+    bandwidth_bytes,
+    bandwidth_text,
+    duration_seconds,
+    duration_text,
+    memory_bytes,
+    memory_text,
+)
 
 DENSE = Sizes(784, 600, BatchSizes(1000, 784, 784, 1000, is_sparse=False, is_block=False))
 
@@ -77,6 +86,35 @@ def test_parts_grow_as_they_should():
 def test_memory_is_read_and_written(text, count):
     assert memory_bytes(text) == count
     assert memory_bytes(memory_text(count)) == pytest.approx(count, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("10Gbit", 1.25e9), ("100 Mbit/s", 1.25e7), ("1.25GB", 1.25e9), ("64kbit", 8e3), ("2Tbit", 2.5e11)],
+)
+def test_bandwidths_are_read_and_written(text, rate):
+    assert bandwidth_bytes(text) == rate
+    assert bandwidth_bytes(bandwidth_text(rate)) == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("50us", 5e-5), ("0.5 ms", 5e-4), ("3s", 3.0), ("2min", 120.0), ("0s", 0.0)]
+)
+def test_durations_are_read_and_written(text, seconds):
+    assert duration_seconds(text) == pytest.approx(seconds)
+    assert duration_seconds(duration_text(seconds)) == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize("text", ["", "10", "Gbit", "-1Gbit", "0Gbit", "1.2.3GB", "10Gbits", "nanGbit"])
+def test_a_bandwidth_that_is_none_is_refused(text):
+    with pytest.raises(InvalidSettings, match=r"bandwidth is .*; expected a number and a unit"):
+        bandwidth_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "-1s", "1 second"])
+def test_a_duration_that_is_none_is_refused(text):
+    with pytest.raises(InvalidSettings, match=r"latency is .*; expected a number and a unit, as in 50us"):
+        duration_seconds(text, "latency")
 
 
 @pytest.fixture

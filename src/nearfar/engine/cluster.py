@@ -212,8 +212,10 @@ class Cluster:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that is given, as numbers."""
+        """Everything that is given, as numbers; what is unlimited is None."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        rates = {"bandwidth": self.bandwidth, "server_bandwidth": self.server_bandwidth or self.bandwidth}
+        plain |= {name: None if math.isinf(rate) else rate for name, rate in rates.items()}
         nested = ("costs", "stragglers")
         plain |= {name: None if plain[name] is None else vars(plain[name]) for name in nested}
         return plain | {name: [vars(event) for event in plain[name]] for name in ("pauses", "deaths")}
