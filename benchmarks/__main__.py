@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from benchmarks import (
+    baselines,
     evaluation,
     growth,
     limit,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "pytorch-metric-learning": pytorch_metric_learning.run,
     "scikit-learn-nca": scikit_learn_nca.run,
     "metric-learn": metric_learn.run,
+    "baselines": baselines.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -17,7 +17,7 @@ from nearfar.data.constraints import Indices
 from nearfar.errors import InvalidPoints, InvalidSettings
 
 _PERCENTILES = (5, 95)
-_BOUND_PAIRS = 100_000
+_BOUND_PAIRS = 20_000
 """Pairs of points whose distances the bounds are taken from, if there are not fewer."""
 _BLOCK = (64, 192)
 """The fewest and the most constraints of a block."""
@@ -69,7 +69,7 @@ class ITML(PairBaseline):
         γ: how dear slack is; ``numpy.inf`` allows none.
     bounds : (u, l), optional
         Of *squared* distances. By default the 5th and 95th percentile of the squared distances, by the prior, between
-        points that stand in the pairs (of 100,000 such pairs of points, if there are more; equal points left out).
+        points that stand in the pairs (of 20,000 such pairs of points, if there are more; equal points left out).
     prior : {"identity", "covariance"} or array of shape (d, d), default "identity"
         M₀: the identity, the inverse of the points' covariance, or a positive definite matrix of your own.
     tol : float, default 1e-3
