@@ -190,6 +190,24 @@ def test_evaluate_prints_the_figures_of_the_json_as_a_table(run: Path, data: Pat
     assert table.splitlines()[0].strip()
 
 
+def test_evaluate_writes_curves_that_belong_to_its_figures(run: Path, data: Path, tmp_path: Path) -> None:
+    quick = ("--neighbours", "0", "--clusters", "0", "--resamples", "20")
+    judged = json.loads(nearfar("evaluate", run, data / "test", *quick, "--curves", tmp_path / "c.json", "--json"))
+    curves = json.loads((tmp_path / "c.json").read_text())
+    assert curves.keys() == judged.keys()
+    for name, figures in judged.items():
+        assert figures["resamples"] == 20
+        assert "map_at_r" not in figures
+        roc = curves[name]["roc"]
+        assert len(roc["threshold"]) == len(roc["true_positive_rate"]) <= 500
+        area = np.trapezoid(roc["true_positive_rate"], roc["false_positive_rate"])
+        assert area == pytest.approx(figures["roc_auc"], abs=2 * roc["error"])
+        recall, precision = curves[name]["precision_recall"]["recall"], curves[name]["precision_recall"]["precision"]
+        for at in ("0.3", "0.7"):
+            found = figures["precision_at_recall"][at]
+            assert np.interp(float(at), recall, precision) == pytest.approx(found, abs=0.02)
+
+
 def test_evaluate_takes_a_metric_file_and_other_neighbours(run: Path, data: Path) -> None:
     judged = json.loads(
         nearfar("evaluate", run / "metric.safetensors", data / "test", "--neighbours", "5", "--pairs", "50", "--json")

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nearfar.data.points import Floats, Points
-from nearfar.errors import InvalidPoints
 from nearfar.evaluation import nearest_kernels as kernels
-from nearfar.model.distance import Distance, Projected, places, squared_norms
+from nearfar.model.distance import Distance, Projected, places, squared_norms, too_far
 
 Counts = NDArray[np.int64]
 Keys = NDArray[np.uint64]
@@ -156,7 +155,7 @@ class _Candidates:
     def sort(self, pool: ThreadPoolExecutor) -> None:
         """Put the keys of each query in order, those that are wanted."""
         if (self._filled < self._wanted).any():  # what is not finite is never nearer than a limit
-            raise InvalidPoints("squared distances are too large for float32; divide the points by their largest value")
+            raise too_far()
         list(pool.map(self._sort, self._parts()))
 
     def _parts(self) -> list[slice]:

@@ -8,7 +8,7 @@ import numpy as np
 from nearfar.data.constraints import Pairs
 from nearfar.errors import InvalidSettings
 from nearfar.evaluation.bootstrap import Interval, Resampling, balanced_accuracy_interval, ranking_intervals
-from nearfar.model.distance import Distance
+from nearfar.model.distance import Distance, too_far
 from nearfar.objective.ranking import Curve, Distances, Ranking
 
 
@@ -82,7 +82,10 @@ def judge_distances(
 
 def rank_pairs(metric: Distance, points: Any, pairs: Pairs) -> Ranking:
     """The pairs in the order of their distances: what all figures and curves are made from."""
-    return Ranking.of(metric.pair_distances(points, pairs.similar), metric.pair_distances(points, pairs.dissimilar))
+    ranking = Ranking.of(metric.pair_distances(points, pairs.similar), metric.pair_distances(points, pairs.dissimilar))
+    if not np.isfinite(ranking.distances[-1]):
+        raise too_far()
+    return ranking
 
 
 def judge_ranking(ranking: Ranking, threshold: float | None, resampling: Resampling | None = None) -> Verification:
