@@ -71,8 +71,8 @@ def run_style(run: int) -> dict[str, Any]:
     return {"colour": f"--series-{run % SERIES}", "dash": _DASHES[(run + run // SERIES) % len(_DASHES)], "run": run}
 
 
-def lines(series: Iterable[Series], x_format: str, y_format: str) -> list[dict[str, Any]]:
-    """Traces of lines, thinned; the formats are d3's, for what shows when the pointer is near."""
+def lines(series: Iterable[Series], y_format: str) -> list[dict[str, Any]]:
+    """Traces of lines, thinned; the format is d3's, for what shows at the pointer."""
     traces = []
     for one in series:
         x, y = thinned(one.x, one.y)
@@ -85,7 +85,7 @@ def lines(series: Iterable[Series], x_format: str, y_format: str) -> list[dict[s
                 "y": numbers(y),
                 "line": {"color": one.colour, "width": 2, "dash": one.dash},
                 "marker": {"color": one.colour, "size": 5},
-                "hovertemplate": f"%{{y:{y_format}}} at %{{x:{x_format}}}<extra>{plain(one.name)}</extra>",
+                "hovertemplate": f"%{{y:{y_format}}}<extra>{plain(one.name)}</extra>",
                 "meta": {"run": one.run},
                 **one.extra,
             }
@@ -109,10 +109,9 @@ def thinned(x: ArrayLike, y: ArrayLike, most: int = _MOST_POINTS) -> tuple[NDArr
     if len(xs) <= most:
         return xs, ys
     edges = np.linspace(0, len(xs), most // 2 + 1).astype(int)
-    kept = [0, len(xs) - 1]
+    kept, known = [0, len(xs) - 1], np.nan_to_num(ys)
     for start, stop in pairwise(edges):
-        stretch = np.nan_to_num(ys[start:stop], nan=0.0)
-        kept += [start + int(stretch.argmin()), start + int(stretch.argmax())]
+        kept += [start + int(known[start:stop].argmin()), start + int(known[start:stop].argmax())]
     chosen = np.unique(kept)
     return xs[chosen], ys[chosen]
 
@@ -126,6 +125,11 @@ def numbers(values: ArrayLike, digits: int = 5) -> list[float | None]:
 def plain(text: str) -> str:
     """Text that Plotly shows as it is: without this, it would take tags in it for its own."""
     return escape(text, quote=False)
+
+
+def shared_layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
+    """The layout of lines over one x axis: the pointer shows the values of all of them."""
+    return {"xaxis": x, "yaxis": y, "hovermode": "x unified"}
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:

@@ -8,10 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.parameter_server.progress import Report, staleness_of_bin
-from nearfar.report.figure import SERIES, Figure, Series, Table, axis, lines, numbers, plain, run_style, table_of
+from nearfar.report.figure import (
+    SERIES,
+    Figure,
+    Series,
+    Table,
+    axis,
+    lines,
+    numbers,
+    plain,
+    run_style,
+    shared_layout,
+    table_of,
+)
 from nearfar.report.reading import ReportedRun
 
 _MOST_WORKERS = 8
+_MOST_REPORTS = 1000
+"""Of so many reports at most, evenly spread, the speeds of all workers are looked at."""
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
@@ -32,7 +46,7 @@ class _Axis:
 
     @property
     def layout(self) -> dict[str, Any]:
-        return axis(self.title, rangemode="tozero" if self.from_zero else "normal")
+        return axis(self.title, hoverformat=self.format, rangemode="tozero" if self.from_zero else "normal")
 
 
 _STEPS = _Axis("steps, all workers", ",d", from_zero=True)
@@ -142,8 +156,8 @@ def _curve(name: str, title: str, caption: str, series: list[Series], x: _Axis, 
     """Lines, if there are any."""
     if not series:
         return None
-    layout = {"xaxis": x.layout, "yaxis": y.layout}
-    return Figure(name, title, caption, lines(series, x.format, y.format), layout, table_of(series, x.title, y.title))
+    layout = shared_layout(x.layout, y.layout)
+    return Figure(name, title, caption, lines(series, y.format), layout, table_of(series, x.title, y.title))
 
 
 def _series(
@@ -175,9 +189,10 @@ def _ends(runs: Sequence[ReportedRun], field: str, what: str) -> str:
 
 
 def _speeds(run: ReportedRun, *, alone: bool) -> list[Series]:
-    workers = sorted({one["worker"] for report in run.reports for one in report.workers})
+    with_workers = [report for report in run.reports if report.workers]
+    reports = with_workers[:: -(-len(with_workers) // _MOST_REPORTS) or 1]
+    workers = sorted({one["worker"] for report in reports for one in report.workers})
     place = {worker: i for i, worker in enumerate(workers)}
-    reports = [report for report in run.reports if report.workers]
     speeds = np.full((len(workers), len(reports)), np.nan)
     for i, report in enumerate(reports):
         for one in report.workers:
@@ -185,13 +200,11 @@ def _speeds(run: ReportedRun, *, alone: bool) -> list[Series]:
     seconds = np.array([report.seconds for report in reports])
     style = run_style(run.number)
     if len(workers) > _MOST_WORKERS:
-        whole = ~np.isnan(speeds).all(axis=0)
-        seconds, speeds = seconds[whole], speeds[:, whole]
-        ranks = np.nanquantile(speeds, (1.0, 0.5, 0.0), axis=0)
-        names, dashes = ("fastest", "median", "slowest"), ("3px,3px", "solid", "9px,3px")
+        named = _ranked(speeds).items()
+        dashes = ("3px,3px", "solid", "9px,3px")
         return [
-            Series(f"{run.name}: {name} of {len(workers)}", seconds, rank, **{**style, "dash": dash})
-            for name, rank, dash in zip(names, ranks, dashes, strict=True)
+            Series(f"{run.name}: {name} of {len(workers)}", seconds, speed, **{**style, "dash": dash})
+            for (name, speed), dash in zip(named, dashes, strict=True)
         ]
     series = []
     for worker, speed in zip(workers, speeds, strict=True):
@@ -200,6 +213,14 @@ def _speeds(run: ReportedRun, *, alone: bool) -> list[Series]:
         name = f"worker {worker}" if alone else f"{run.name}: worker {worker}"
         series.append(Series(name, seconds[there], speed[there], **own))
     return series
+
+
+def _ranked(speeds: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Of each column the largest, the median and the smallest of what is a number."""
+    ordered, counts = np.sort(speeds, axis=0), (~np.isnan(speeds)).sum(axis=0)  # what is no number comes last
+    column = np.arange(len(counts))
+    median = (ordered[(counts - 1) // 2, column] + ordered[counts // 2, column]) / 2
+    return {"fastest": ordered[counts - 1, column], "median": median, "slowest": ordered[0]}
 
 
 def _mean_staleness(run: ReportedRun) -> float:

@@ -8,7 +8,19 @@ import numpy as np
 
 from nearfar.data.constraints import Labels
 from nearfar.evaluation.verification import precision_recall, roc
-from nearfar.report.figure import EUCLID, Figure, Series, Table, axis, lines, numbers, plain, run_style, table_of
+from nearfar.report.figure import (
+    EUCLID,
+    Figure,
+    Series,
+    Table,
+    axis,
+    lines,
+    numbers,
+    plain,
+    run_style,
+    shared_layout,
+    table_of,
+)
 from nearfar.report.measuring import Measured, spectrum
 from nearfar.report.reading import ReportedRun
 from nearfar.report.subject import Subject
@@ -54,8 +66,8 @@ def precision_recall_figure(judged: Sequence[Judged]) -> Figure:
         "recall: the share of similar pairs found. "
         + _listed("Average precision", judged, lambda one: one.measured.summary.verification.average_precision)
     )
-    layout = {"xaxis": axis("recall", range=[0, 1.01]), "yaxis": axis("precision", range=[0, 1.02])}
-    traces = lines(series, ".3f", ".3f")
+    layout = shared_layout(axis("recall", range=[0, 1.01], hoverformat=".3f"), axis("precision", range=[0, 1.02]))
+    traces = lines(series, ".3f")
     table = table_of(series, "recall", "precision")
     return Figure("precision-recall", "Precision and recall", caption, traces, layout, table)
 
@@ -69,11 +81,11 @@ def roc_figure(judged: Sequence[Judged]) -> Figure:
     caption = "The farther to the upper left, the better. " + _listed(
         "Area under the curve", judged, lambda one: one.measured.summary.verification.roc_auc
     )
-    layout = {
-        "xaxis": axis("dissimilar taken for similar", range=[0, 1.01]),
-        "yaxis": axis("similar found", range=[0, 1.02]),
-    }
-    traces = lines(series, ".3f", ".3f")
+    layout = shared_layout(
+        axis("dissimilar taken for similar", range=[0, 1.01], hoverformat=".3f"),
+        axis("similar found", range=[0, 1.02]),
+    )
+    traces = lines(series, ".3f")
     table = table_of(series, "dissimilar taken for similar", "similar found")
     return Figure("roc", "ROC curve", caption, traces, layout, table)
 
@@ -100,15 +112,14 @@ def histogram_figure(one: Judged) -> Figure:
                 "line": {"color": colour, "width": 2, "shape": "hvh", "dash": dash},
                 "fill": "tozeroy",
                 "fillcolor": f"{colour}-fill",
-                "hovertemplate": f"%{{y:.2f}} % at distance %{{x:.3g}}<extra>{name}</extra>",
+                "hovertemplate": f"%{{y:.2f}} %<extra>{name}</extra>",
             }
         )
         low, middle, high = np.quantile(distances, (0.05, 0.5, 0.95))
         rows.append([name, f"{low:.4g}", f"{middle:.4g}", f"{high:.4g}"])
-    layout: dict[str, Any] = {
-        "xaxis": axis("distance", range=[0, top]),
-        "yaxis": axis("share of pairs, %", rangemode="tozero"),
-    }
+    layout = shared_layout(
+        axis("distance", range=[0, top], hoverformat=".3g"), axis("share of pairs, %", rangemode="tozero")
+    )
     overlap = 100 * float(np.minimum(*(np.histogram(kind, edges)[0] / len(kind) for kind in (near, far))).sum())
     caption = f"{overlap:.0f} % of the two areas overlap."
     if threshold is not None and threshold <= top:
@@ -168,11 +179,12 @@ def spectrum_figure(runs: Sequence[ReportedRun]) -> Figure | None:
     caption = f"How much each direction counts. {'; '.join(told)}."
     decades = np.log10(max(np.max(one.y) for one in series) / min(np.min(one.y) for one in series))
     ticks = 1 if decades >= 2 else "D2"
-    layout = {
-        "xaxis": axis("number", range=[0, max(len(np.atleast_1d(one.y)) for one in series) + 1]),
-        "yaxis": axis("eigenvalue", type="log", exponentformat="power", dtick=ticks),
-    }
-    traces = lines(series, "d", ".4g")
+    most = max(len(np.atleast_1d(one.y)) for one in series)
+    layout = shared_layout(
+        axis("number", range=[0, most + 1]),
+        axis("eigenvalue", type="log", exponentformat="power", dtick=ticks),
+    )
+    traces = lines(series, ".4g")
     table = table_of(series, "number", "eigenvalue")
     return Figure("spectrum", "Eigenvalues of M", caption, traces, layout, table)
 

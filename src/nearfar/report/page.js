@@ -33,6 +33,7 @@
       font: text,
       hoverlabel: { bgcolor: value("--page"), bordercolor: value("--soft"), font: text },
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+      modebar: { bgcolor: value("--panel"), color: value("--soft"), activecolor: value("--link") },
       showlegend: data.length > 1,
       uirevision: "kept", // what the reader zoomed to, or switched off, stays when new numbers come
       dragmode: touch.matches ? false : "zoom", // on a phone a finger scrolls the page
@@ -46,7 +47,8 @@
     displaylogo: false,
     responsive: true,
     displayModeBar: touch.matches ? false : "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d"],
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["resetScale2d"]], // none that sends the figure anywhere
+    plotlyServerURL: "",
   };
 
   function draw(name) {

@@ -15,7 +15,10 @@ MARK = "<!-- a report of nearfar -->"
 """Stands in every page, so that one is told from other files."""
 
 _TEMPLATE_FILES = ("page.html", "page.css", "page.js")
-_OFFLINE = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_OFFLINE = (
+    "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "form-action 'none'; base-uri 'none'"
+)
 _LIVE = f"{_OFFLINE}; connect-src 'self'"
 
 
