@@ -46,11 +46,11 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 
 def methods(data: Labelled, limit: float, *, small: bool) -> dict[str, Callable[[], Any]]:
     """The methods by name; the names are how to make them."""
-    X, wide = data.X, 30 if small else 600
+    X, (wide, narrow) = data.X, (30, 20) if small else (600, 100)
     return {
         "Euclidean()": lambda: Euclidean(preprocessor=X),
         f"KISS(n_components={wide})": lambda: KISS(preprocessor=X, n_components=wide),
-        "KISS(n_components=20)": lambda: KISS(preprocessor=X, n_components=20),
+        f"KISS(n_components={narrow})": lambda: KISS(preprocessor=X, n_components=narrow),
         "RCA(n_components=20)": lambda: RCA(n_components=20),
         "LDA()": lambda: LDA(shrinkage=1e-3 if small else 0.0),
         "ITML(gamma=0.001)": lambda: ITML(preprocessor=X, gamma=0.001, max_seconds=limit, random_state=0),

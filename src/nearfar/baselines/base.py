@@ -12,7 +12,7 @@ from nearfar.baselines.progress import Matrix, Progress
 from nearfar.baselines.spectra import check_width
 from nearfar.baselines.wide_rows import WideRows
 from nearfar.data.constraints import Indices, Pairs
-from nearfar.errors import InvalidConstraints, InvalidSettings
+from nearfar.errors import InvalidConstraints
 from nearfar.learners.estimator import MetricEstimator
 from nearfar.learners.labels import labelled_points
 from nearfar.learners.thresholds import check_calibration
@@ -192,10 +192,3 @@ class LabelBaseline(Baseline):
     @abstractmethod
     def _solve(self, given: GivenClasses, progress: Progress) -> Matrix:
         """L, (k, d)."""
-
-
-def checked_share(name: str, value: Any) -> float:
-    """The value as a number from 0 to 1, or an error that names it."""
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 <= value <= 1:
-        return float(value)
-    raise InvalidSettings(f"{name} is {value!r}; expected a number from 0 to 1")

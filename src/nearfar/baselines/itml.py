@@ -9,9 +9,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from nearfar.baselines.arguments import positive, whole
 from nearfar.baselines.base import GivenPairs, PairBaseline
 from nearfar.baselines.itml_projections import project_block
-from nearfar.baselines.progress import Matrix, OnProgress, Progress, positive, whole
+from nearfar.baselines.progress import Matrix, OnProgress, Progress
 from nearfar.baselines.spectra import inverse
 from nearfar.data.constraints import Indices
 from nearfar.errors import InvalidPoints, InvalidSettings
@@ -59,7 +60,7 @@ class ITML(PairBaseline):
                    (x − y)ᵀM(x − y) ≥ ξ  for dissimilar pairs,  ξ₀ = l
 
     by cyclic Bregman projections, one pair at a time: ``4 d²`` flops and more a pair in each sweep over the pairs, as
-    matrix products of blocks of up to 192 pairs; memory for four matrices of d² float64, and four numbers a pair.
+    matrix products of blocks of up to 192 pairs; memory for six matrices of d² float64, and four numbers a pair.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class ITML(PairBaseline):
     n_features_in_ : int
     """
 
-    _matrices = 4
+    _matrices = 6
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from nearfar.baselines.base import GivenPairs, PairBaseline, checked_share
+from nearfar.baselines.arguments import share
+from nearfar.baselines.base import GivenPairs, PairBaseline
 from nearfar.baselines.progress import Matrix, OnProgress, Progress
 from nearfar.baselines.spectra import factor, inverse, principal_axes, shrunk
 from nearfar.errors import InvalidConstraints
@@ -13,7 +14,7 @@ class KISS(PairBaseline):
 
     Σ_S and Σ_D are the mean of ``(x − y)(x − y)ᵀ`` over the similar and the dissimilar pairs, after the points have
     been reduced to their principal components. There is no iteration: ``2 n d²`` flops for n pairs and u points among
-    them, ``2 u d²`` for the principal components, and four eigen-decompositions of about ``9 d³``; memory for five
+    them, ``2 u d²`` for the principal components, and four eigen-decompositions of about ``9 d³``; memory for six
     matrices of d² float64 beside the points.
 
     Parameters
@@ -41,7 +42,7 @@ class KISS(PairBaseline):
     n_features_in_ : int
     """
 
-    _matrices = 5
+    _matrices = 6
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class KISS(PairBaseline):
         self.on_progress = on_progress
 
     def _solve(self, given: GivenPairs, progress: Progress) -> Matrix:
-        shrinkage = checked_share("shrinkage", self.shrinkage)
+        shrinkage = share("shrinkage", self.shrinkage)
         given.check_kinds(type(self).__name__)
         axes = principal_axes(given.rows.covariance(given.distinct), self.n_components)
         near, far = (

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from nearfar.baselines.base import GivenClasses, LabelBaseline, checked_share
-from nearfar.baselines.progress import Matrix, OnProgress, Progress, whole
+from nearfar.baselines.arguments import share, whole
+from nearfar.baselines.base import GivenClasses, LabelBaseline
+from nearfar.baselines.progress import Matrix, OnProgress, Progress
 from nearfar.baselines.spectra import inverse, principal_axes, shrunk
 from nearfar.data.constraints import Indices
 from nearfar.errors import InvalidConstraints
@@ -17,7 +18,7 @@ class LDA(LabelBaseline):
 
     The rows of L solve ``S_B l = ρ S_W l`` with ``l S_W lᵀ = 1`` for the largest ρ, where S_W is the covariance of
     points about the mean of their class and S_B that of the class means. ``4 n d²`` flops for n points and two
-    eigen-decompositions of about ``9 d³``; memory for four matrices of d² float64 beside the points.
+    eigen-decompositions of about ``9 d³``; memory for six matrices of d² float64 beside the points.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class LDA(LabelBaseline):
     n_features_in_ : int
     """
 
-    _matrices = 4
+    _matrices = 6
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class LDA(LabelBaseline):
         self.on_progress = on_progress
 
     def _solve(self, given: GivenClasses, progress: Progress) -> Matrix:
-        shrinkage = checked_share("shrinkage", self.shrinkage)
+        shrinkage = share("shrinkage", self.shrinkage)
         sizes = given.sizes
         if len(sizes) < 2:
             raise InvalidConstraints("there is one class only; LDA takes two or more")

@@ -1,7 +1,6 @@
 """How far a fit is: its running time, what it had reached when, and whether its time is up."""
 
 import math
-import numbers
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.baselines.arguments import positive
 from nearfar.errors import InvalidSettings
 
 Matrix = NDArray[np.float64]
@@ -70,18 +70,3 @@ class Progress:
             self._on_progress(seconds, components())
         self._due = seconds + self._every
         self._standing += time.perf_counter() - stopped
-
-
-def positive(name: str, value: Any) -> float:
-    """The value as a number above 0, or an error that names it."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) > 0:
-        return float(value)
-    raise InvalidSettings(f"{name} is {value!r}; expected a number above 0")
-
-
-def whole(name: str, value: Any, most: int | None = None) -> int:
-    """The value as a whole number of 1 or more, and no more than ``most``, or an error that names it."""
-    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if is_whole and int(value) >= 1 and (most is None or int(value) <= most):
-        return int(value)
-    raise InvalidSettings(f"{name} is {value!r}; expected a whole number from 1" + (f" to {most}" if most else " up"))

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.baselines.base import GivenClasses, LabelBaseline, checked_share
+from nearfar.baselines.arguments import share
+from nearfar.baselines.base import GivenClasses, LabelBaseline
 from nearfar.baselines.progress import Matrix, OnProgress, Progress
 from nearfar.baselines.spectra import inverse, principal_axes, shrunk
 from nearfar.data.constraints import Indices
@@ -15,7 +16,7 @@ class RCA(LabelBaseline):
     """Relevant component analysis: ``L = C^(−1/2)``, with C the covariance of points about the mean of their group.
 
     A group (a "chunklet") is a set of points known to be of one kind; classes will do. Groups of one point count for
-    nothing. ``4 n d²`` flops for n points and two eigen-decompositions of about ``9 d³``; memory for four matrices of
+    nothing. ``4 n d²`` flops for n points and two eigen-decompositions of about ``9 d³``; memory for six matrices of
     d² float64 beside the points.
 
     Parameters
@@ -41,7 +42,7 @@ class RCA(LabelBaseline):
     n_features_in_ : int
     """
 
-    _matrices = 4
+    _matrices = 6
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class RCA(LabelBaseline):
         self.on_progress = on_progress
 
     def _solve(self, given: GivenClasses, progress: Progress) -> Matrix:
-        shrinkage = checked_share("shrinkage", self.shrinkage)
+        shrinkage = share("shrinkage", self.shrinkage)
         sizes = given.sizes
         if sizes.max() < 2:
             raise InvalidConstraints("every group has one point; RCA takes groups of two points or more")

@@ -3,7 +3,8 @@
 import numpy as np
 import scipy.linalg
 
-from nearfar.baselines.progress import Matrix, whole
+from nearfar.baselines.arguments import whole
+from nearfar.baselines.progress import Matrix
 from nearfar.errors import InvalidConstraints, InvalidPoints
 from nearfar.model.run_sizes import machine_memory
 from nearfar.sizes import memory_text

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from nearfar.baselines.arguments import positive, whole
 from nearfar.baselines.base import GivenPairs, PairBaseline
-from nearfar.baselines.progress import Matrix, OnProgress, Progress, positive, whole
+from nearfar.baselines.progress import Matrix, OnProgress, Progress
 from nearfar.baselines.xing_forms import DiagonalForm, FullForm
 from nearfar.baselines.xing_projections import ConstrainedDescent
 from nearfar.errors import InvalidSettings
@@ -26,9 +27,9 @@ class Xing2002(PairBaseline):
     by projected gradient descent: an eigen-decomposition keeps M positive semi-definite, and Dykstra's method projects
     on the intersection of that cone and the constraints. What is returned keeps every constraint.
 
-    With s similar and n dissimilar pairs: ``2 s d²`` flops once, then in each step ``2 n d²`` to measure the dissimilar
-    pairs, ``4 d²`` more for each that is at its bound, and about ``20 d³`` for the cone; memory for twelve matrices of
-    d² float64 and a number a pair. The diagonal form takes ``2 n d`` a step and no matrices but one.
+    With s similar and n dissimilar pairs: ``2 s d²`` flops once, then ``2 n d²`` in every fifth step to measure the
+    dissimilar pairs, and in every step ``6 d²`` for each of them near its bound and about ``20 d³`` for the cone; memory
+    for seventeen matrices of d² float64 and two numbers a pair. The diagonal form has d in place of d² after the start.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class Xing2002(PairBaseline):
     n_features_in_ : int
     """
 
-    _matrices = 12
+    _matrices = 17
 
     def __init__(
         self,
