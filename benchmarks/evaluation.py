@@ -15,6 +15,8 @@ import numpy as np
 
 from benchmarks.environments import ROOT
 from benchmarks.memory import nearfar
+from nearfar.data.constraints import Labels
+from nearfar.data.from_labels import LabelDraws, draw_pairs
 from nearfar.data.writer import DatasetWriter
 from nearfar.evaluation import Euclidean, neighbours
 
@@ -38,9 +40,7 @@ def evaluate(n_points: int, n_queries: int, n_pairs: int) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         _write(folder / "train", n_points, seed=1)
-        _write(folder / "test", n_queries, seed=2)
-        drawn = str(n_pairs // 2)
-        nearfar("sample", str(folder / "test"), "--similar", drawn, "--dissimilar", drawn)
+        _write(folder / "test", n_queries, seed=2, n_pairs=n_pairs // 2)
         nearfar("train", str(folder / "train"), "--out", str(folder / "run"), "--rank", str(_RANK), "--steps", "50")
     began = time.perf_counter()
     printed, peak = nearfar("evaluate", str(folder / "run"), str(folder / "test"), "--json")
@@ -83,13 +83,18 @@ def search(n_points: int, n_queries: int) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, count: int, seed: int) -> None:
-    """Points of 1,000 classes: the first features tell the class, the others, of larger spread, do not."""
-    spread = np.where(np.arange(_FEATURES) < _FEATURES // 2, 0.6, 1.5)
-    centres = np.random.default_rng(0).normal(size=(1000, _FEATURES)) * (spread < 1)
+def _write(out: Path, count: int, seed: int, n_pairs: int = 0) -> None:
+    """Points of 1,000 classes: the first features tell the class, the others do not; so many pairs of either kind."""
+    telling = np.arange(_FEATURES) < _FEATURES // 2
+    spread = np.where(telling, 1.5, 3.0)
+    centres = np.random.default_rng(0).normal(size=(1000, _FEATURES)) * telling
     rng = np.random.default_rng(seed)
     with DatasetWriter(out, n_features=_FEATURES, dtype="float32") as writer:
         for start in range(0, count, _BLOCK):
             labels = rng.integers(0, len(centres), min(_BLOCK, count - start))
             noise = rng.normal(size=(len(labels), _FEATURES)) * spread
             writer.append((centres[labels] + noise).astype(np.float32), labels=labels)
+        if n_pairs:
+            pairs = draw_pairs(LabelDraws(Labels(labels)), n_pairs, n_pairs)  # of a test set, which is one block
+            writer.append_constraints("similar", pairs.similar)
+            writer.append_constraints("dissimilar", pairs.dissimilar)
