@@ -107,8 +107,8 @@ def test_a_reader_points_and_switches(opened, report):
     for x in (0.5, 0.51):
         page.mouse.move(box["x"] + x * box["width"], box["y"] + box["height"] / 2)
     until(page, "document.querySelector('#plot-precision-recall .hoverlayer').textContent.includes('Euclid : 0.')")
-    assert plot.locator(".modebar-btn").evaluate_all("(all) => all.map((one) => one.dataset.title)") == [
-        "Download plot as a PNG", "Zoom", "Pan", "Reset axes",
+    assert plot.locator(".modebar-btn").evaluate_all("(all) => all.map((one) => one.dataset.title.toLowerCase())") == [
+        "download plot as a png", "zoom", "pan", "reset axes",
     ]  # fmt: skip
 
     page.locator("#plot-roc .legendtoggle").nth(1).click()  # in one figure
@@ -122,10 +122,14 @@ def test_a_reader_points_and_switches(opened, report):
     assert switch.get_attribute("aria-pressed") == "false"
     assert page.locator("#figure-map-run-1").is_hidden()
     assert page.locator("#figure-map-run-0").is_visible()
-    assert page.locator("h4[data-run='1']").first.is_hidden()
+    assert page.locator("h4[data-group='run-1']").first.is_hidden()
     switch.click()
     until(page, drawn("objective-steps", 2))
     assert page.locator("#figure-map-run-1").is_visible()
+
+    page.get_by_role("button", name="7", exact=True).click()  # a class, in all maps
+    until(page, drawn("map-run-0", 9))
+    until(page, drawn("map-euclid-0", 9))
 
 
 def test_without_scripts_the_numbers_are_there(browser, report):

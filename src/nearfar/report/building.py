@@ -10,11 +10,12 @@ from nearfar.errors import InvalidFile, NearfarError
 from nearfar.files import write_text
 from nearfar.model.distance import Distance
 from nearfar.model.euclidean import Euclidean
-from nearfar.report.figure import Table
+from nearfar.report.figure import Figure, Table
 from nearfar.report.history_figures import history_figures, server_figures
 from nearfar.report.measuring import measure
 from nearfar.report.metric_figures import (
     Judged,
+    class_switches,
     histogram_figure,
     map_figure,
     precision_recall_figure,
@@ -29,7 +30,7 @@ from nearfar.report.run_tables import made_tables, progress_table, remarks
 from nearfar.report.subject import Subject, Subjects
 
 _EUCLID = "Euclid"
-_MAP_TEXT = "The two principal components of x, and of Lx."
+_MAP_TEXT = "The two principal components of x, and of Lx. Colour and shape tell the class."
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def metric_parts(runs: Sequence[ReportedRun], choices: Choices) -> MetricParts:
     pairs = [precision_recall_figure(judged), roc_figure(judged), *(histogram_figure(one) for one in judged)]
     sections = [
         Section("pairs", "Telling pairs apart", parts=pairs),
-        Section("map", "Points before and after", _MAP_TEXT, [map_figure(one) for one in judged]),
+        Section("map", "Points before and after", _MAP_TEXT, _maps(judged)),
         *_neighbours(judged, distances, choices),
         *spectra_section,
     ]
@@ -175,6 +176,12 @@ def _neighbours(judged: Sequence[Judged], distances: dict[Judged, Distance], cho
         parts.append(Html(f"neighbours-{number}", examples.html(shown)))
     text = "The nearest points of a few points chosen at random, the nearest first."
     return [Section("neighbours", "Nearest neighbours", text, parts)]
+
+
+def _maps(judged: Sequence[Judged]) -> list[Figure | Html]:
+    first_of = {one.subject: one for one in reversed(judged)}
+    switches = [class_switches(one) for one in judged if first_of[one.subject] is one]
+    return [*(part for part in switches if part is not None), *(map_figure(one) for one in judged)]
 
 
 def _summary(judged: Sequence[Judged]) -> Table:

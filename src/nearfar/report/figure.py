@@ -66,6 +66,11 @@ class Series:
     """More for its trace."""
 
 
+def run_group(run: int | None) -> str | None:
+    """The name under which the page shows and hides all that is of a run."""
+    return None if run is None else f"run-{run}"
+
+
 def run_style(run: int) -> dict[str, Any]:
     """The colour and the dash of a run's lines: no two of the first 32 runs have both in common."""
     return {"colour": f"--series-{run % SERIES}", "dash": _DASHES[(run + run // SERIES) % len(_DASHES)], "run": run}
@@ -86,7 +91,7 @@ def lines(series: Iterable[Series], y_format: str) -> list[dict[str, Any]]:
                 "line": {"color": one.colour, "width": 2, "dash": one.dash},
                 "marker": {"color": one.colour, "size": 5},
                 "hovertemplate": f"%{{y:{y_format}}}<extra>{plain(one.name)}</extra>",
-                "meta": {"run": one.run},
+                "meta": {"group": run_group(one.run)},
                 **one.extra,
             }
         )

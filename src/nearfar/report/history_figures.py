@@ -17,6 +17,7 @@ from nearfar.report.figure import (
     lines,
     numbers,
     plain,
+    run_group,
     run_style,
     shared_layout,
     table_of,
@@ -135,7 +136,7 @@ def staleness(runs: Sequence[ReportedRun]) -> Figure | None:
                 "y": numbers(shares),
                 "marker": {"color": run_style(run.number)["colour"]},
                 "hovertemplate": f"staleness %{{x}}: %{{y:.2f}} %<extra>{plain(run.name)}</extra>",
-                "meta": {"run": run.number},
+                "meta": {"group": run_group(run.number)},
             }
         )
         rows += [[run.name, name, f"{share:.2f} %"] for name, share in zip(names, shares, strict=True) if share]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearfar.data.constraints import Labels
 from nearfar.evaluation.verification import precision_recall, roc
@@ -22,12 +23,14 @@ from nearfar.report.figure import (
     table_of,
 )
 from nearfar.report.measuring import Measured, spectrum
+from nearfar.report.page import Html, switch_html
 from nearfar.report.reading import ReportedRun
 from nearfar.report.subject import Subject
 
 _BINS = 60
 _CLASS_COLOURS = 10
-_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
+_SYMBOLS = {"circle": "●", "diamond": "◆", "square": "■", "triangle-up": "▲", "cross": "✚"}
+"""The marks of classes: Plotly's names, and the same in text."""
 _MOST_CLASSES = 40
 _UNMARKED = {"showticklabels": False, "zeroline": False, "automargin": False}
 
@@ -135,31 +138,40 @@ def map_figure(one: Judged) -> Figure:
     point_map, asked = one.measured.map, one.subject.asked
     names = [str(name) for name in (point_map.rows if asked.ids is None else np.asarray(asked.ids)[point_map.rows])]
     traces: list[dict[str, Any]] = []
-    for label, members, style in _class_groups(
-        None if asked.labels is None else np.asarray(asked.labels)[point_map.rows]
-    ):
-        chosen = np.flatnonzero(members) if members is not None else np.arange(len(names))
+    for group in _class_groups(one):
+        chosen = np.flatnonzero(group.members)
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": plain(label),
+                "name": plain(group.name),
                 "x": numbers(point_map.places[chosen, 0], 4),
                 "y": numbers(point_map.places[chosen, 1], 4),
                 "text": [plain(names[i]) for i in chosen],
-                "marker": {**style, "size": 6, "opacity": 0.75},
-                "hovertemplate": f"point %{{text}}<extra>{plain(label)}</extra>",
+                "marker": {"color": group.colour, "symbol": group.symbol, "size": 6, "opacity": 0.75},
+                "hovertemplate": f"point %{{text}}<extra>{plain(group.name)}</extra>",
+                "meta": {"group": group.key},
             }
         )
-    caption = f"{len(names):,} points; the plane shows {100 * point_map.share:.0f} % of the variance. " + (
-        "Colour and shape tell the class." if asked.labels is not None else ""
-    )
+    caption = f"{len(names):,} points; the plane shows {100 * point_map.share:.0f} % of the variance."
     layout = {
         "xaxis": axis("first component", **_UNMARKED),
         "yaxis": axis("second component", **_UNMARKED, scaleanchor="x"),
-        "height": 460,
+        "height": 400,
+        "showlegend": False,
     }
     return Figure(f"map-{one.slug}", f"Points: {one.name}", caption, traces, layout, None, one.run)
+
+
+def class_switches(one: Judged) -> Html | None:
+    """The legend of the maps of a subject, each class a button that shows and hides it in all of them."""
+    if one.subject.asked.labels is None:
+        return None
+    buttons = "".join(
+        switch_html(group.key, group.name, group.colour, _SYMBOLS[group.symbol]) for group in _class_groups(one)
+    )
+    content = f'<div class="switches" role="group" aria-label="Classes to show">{buttons}</div>'
+    return Html(f"classes-{one.subject_number}", content)
 
 
 def spectrum_figure(runs: Sequence[ReportedRun]) -> Figure | None:
@@ -189,19 +201,34 @@ def spectrum_figure(runs: Sequence[ReportedRun]) -> Figure | None:
     return Figure("spectrum", "Eigenvalues of M", caption, traces, layout, table)
 
 
-def _class_groups(labels: Any) -> list[tuple[str, Any, dict[str, Any]]]:
-    """For each class its name, which points are of it and its look; of very many classes only the largest."""
-    if labels is None:
-        return [("points", None, {"color": "--class-0"})]
-    known = Labels(labels)
+@dataclass(frozen=True, eq=False)
+class _ClassGroup:
+    key: str
+    name: str
+    members: NDArray[np.bool_]
+    """Which points of the map are of it."""
+    colour: str
+    symbol: str
+
+
+def _class_groups(one: Judged) -> list[_ClassGroup]:
+    """The classes on a map and their looks; of very many classes only the largest have their own."""
+    rows = one.measured.map.rows
+    if one.subject.asked.labels is None:
+        return [_ClassGroup("class-all", "points", np.ones(len(rows), np.bool_), "--class-0", "circle")]
+    known = Labels(np.asarray(one.subject.asked.labels)[rows])
     largest = np.sort(np.argsort(-np.bincount(known.codes), kind="stable")[:_MOST_CLASSES])
-    groups: list[tuple[str, Any, dict[str, Any]]] = []
-    for i, code in enumerate(largest):
-        style = {"color": f"--class-{i % _CLASS_COLOURS}", "symbol": _SYMBOLS[(i // _CLASS_COLOURS) % len(_SYMBOLS)]}
-        groups.append((str(known.classes[code]), known.codes == code, style))
-    if len(known.classes) > len(largest):
-        rest = ~np.isin(known.codes, largest)
-        groups.insert(0, ("other classes", rest, {"color": EUCLID, "symbol": "circle-open"}))
+    symbols, prefix = list(_SYMBOLS), f"class-{one.subject_number}"
+    groups = [
+        _ClassGroup(
+            f"{prefix}-{i}", str(known.classes[code]), known.codes == code,
+            f"--class-{i % _CLASS_COLOURS}", symbols[(i // _CLASS_COLOURS) % len(symbols)],
+        )
+        for i, code in enumerate(largest)
+    ]  # fmt: skip
+    rest = ~np.isin(known.codes, largest)
+    if rest.any():
+        groups.append(_ClassGroup(f"{prefix}-other", "other classes", rest, EUCLID, "circle"))
     return groups
 
 

@@ -12,11 +12,12 @@ from nearfar.data.constraints import Labels
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.search import search
 from nearfar.model.distance import Distance
+from nearfar.report.figure import run_group
 from nearfar.report.pictures import Looks
 from nearfar.report.subject import Subject
 
 _QUERIES = 6
-_SHOWN = 8
+_SHOWN_PICTURES, _SHOWN_TEXTS = 8, 5
 _MOST_SEARCHED = 100_000
 
 
@@ -71,7 +72,8 @@ class Examples:
         """The nearest points, a point itself left out."""
         queries = self.asked.points.chosen(self.rows)
         extra = 1 if self.among_themselves else 0
-        k = min(_SHOWN + extra, len(self.known.points))
+        shown = _SHOWN_TEXTS if self.looks.shape is None else _SHOWN_PICTURES
+        k = min(shown + extra, len(self.known.points))
         indices, distances = search(distance, queries, self.known.points, k)
         if not extra:
             return indices, distances
@@ -85,7 +87,7 @@ class Examples:
         return np.take_along_axis(indices, keep, axis=1), np.take_along_axis(distances, keep, axis=1)
 
     def _items(self, indices: NDArray[np.int64], distances: NDArray[np.float32], label: Any) -> str:
-        titles = [_title(self.known, row) for row in indices]
+        titles = [_title(self.known, row, with_class=self.looks.shape is not None) for row in indices]
         shown = self.looks.show(self.known.points, indices, titles)
         items = []
         for row, far, look in zip(indices, distances, shown, strict=True):
@@ -97,14 +99,15 @@ class Examples:
                 name = escape(str(self.known.labels[row]))
                 unseen = f'<span class="unseen">, {words}</span>'
                 mark = f'<span class="mark"><span aria-hidden="true">{sign}</span> {name}{unseen}</span>'
-            items.append(f'<li{kind} title="distance {far:.4g}">{look}{mark}</li>')
+            parts = f"{look}{mark}" if self.looks.shape is not None else f"{mark}{look}"
+            items.append(f'<li{kind} title="distance {far:.4g}">{parts}</li>')
         return "".join(items)
 
 
 def _of_run(run: int | None) -> str:
-    return "" if run is None else f' data-run="{run}"'
+    return "" if run is None else f' data-group="{run_group(run)}"'
 
 
-def _title(dataset: Dataset, row: int) -> str:
-    label = "" if dataset.labels is None else f", class {dataset.labels[row]}"
+def _title(dataset: Dataset, row: int, *, with_class: bool = True) -> str:
+    label = "" if dataset.labels is None or not with_class else f", class {dataset.labels[row]}"
     return f"point {row if dataset.ids is None else dataset.ids[row]}{label}"

@@ -4,7 +4,7 @@
   const touch = matchMedia("(pointer: coarse)");
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(name).trim();
-  const hidden = new Set(); // numbers of the runs that are switched off
+  const hidden = new Set(); // the groups, runs and classes, that are switched off
   let figures = JSON.parse(document.getElementById("figures").textContent);
 
   // Figures
@@ -54,47 +54,52 @@
   function draw(name) {
     const plot = document.getElementById(`plot-${name}`);
     const data = coloured(figures[name].data);
-    for (const trace of data) if (hidden.has(trace.meta?.run)) trace.visible = false;
+    for (const trace of data) if (hidden.has(trace.meta?.group)) trace.visible = false;
     return Plotly.react(plot, data, layoutOf(figures[name]), config);
   }
 
-  async function drawAll() {
-    for (const name of Object.keys(figures)) {
+  async function drawAll(names) {
+    for (const name of names) {
       await draw(name);
       await new Promise((resume) => setTimeout(resume)); // the page stays alive between two figures
     }
     document.body.dataset.drawn = Object.keys(figures).length;
   }
 
-  // Runs to show
+  // Runs and classes to show
 
-  function showRuns() {
-    for (const part of document.querySelectorAll("#sections [data-run]")) {
-      part.hidden = hidden.has(Number(part.dataset.run));
+  function showGroups() {
+    for (const part of document.querySelectorAll("[data-group]")) part.hidden = hidden.has(part.dataset.group);
+    for (const button of document.querySelectorAll("[data-switch]")) {
+      button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.switch)));
     }
   }
 
-  for (const button of document.querySelectorAll("button.switch")) {
-    button.addEventListener("click", () => {
-      const run = Number(button.dataset.run);
-      if (!hidden.delete(run)) hidden.add(run);
-      button.setAttribute("aria-pressed", String(!hidden.has(run)));
-      showRuns();
-      drawAll();
-    });
-  }
+  document.addEventListener("click", (event) => {
+    const group = event.target.closest("[data-switch]")?.dataset.switch;
+    if (!group) return;
+    if (!hidden.delete(group)) hidden.add(group);
+    showGroups();
+    const holds = (name) => figures[name].data.some((trace) => trace.meta?.group === group);
+    drawAll(Object.keys(figures).filter(holds));
+  });
 
   // Live
 
   const body = document.body;
   const status = document.getElementById("status");
 
+  const taken = new Map(); // what was last put where
+
+  function put(id, html) {
+    const old = document.getElementById(id);
+    if (old && (taken.get(id) ?? old.innerHTML) !== html) old.innerHTML = html;
+    taken.set(id, html);
+  }
+
   /** Take over what is new, and leave what is there as it is: figures keep their zoom, tables stay open. */
   function merge(known, fresh) {
-    for (const part of fresh.querySelectorAll("[data-text]")) {
-      const old = document.getElementById(part.id);
-      if (old && old.innerHTML !== part.innerHTML) old.innerHTML = part.innerHTML;
-    }
+    for (const part of fresh.querySelectorAll("[data-text]")) put(part.id, part.innerHTML);
     for (const grid of fresh.querySelectorAll(".grid")) {
       const old = document.getElementById(grid.parentElement.id)?.querySelector(".grid");
       for (const figure of old ? [...grid.children] : []) {
@@ -110,17 +115,14 @@
   }
 
   function take(page) {
-    for (const [id, html] of Object.entries({ status: page.status, notes: page.notes, links: page.links })) {
-      const old = document.getElementById(id);
-      if (old.innerHTML !== html) old.innerHTML = html;
-    }
+    for (const id of ["status", "notes", "links"]) put(id, page[id]);
     const fresh = document.createElement("div");
     fresh.innerHTML = page.sections;
     merge(document.getElementById("sections"), fresh);
     figures = page.figures;
     body.dataset.version = page.version;
-    showRuns();
-    return drawAll();
+    showGroups();
+    return drawAll(Object.keys(figures));
   }
 
   let failures = 0;
@@ -136,6 +138,6 @@
     else status.textContent += " · nearfar watch has ended; the page stays as it is";
   }
 
-  dark.addEventListener("change", drawAll);
-  drawAll().then(() => { if (body.dataset.version) poll(); });
+  dark.addEventListener("change", () => drawAll(Object.keys(figures)));
+  drawAll(Object.keys(figures)).then(() => { if (body.dataset.version) poll(); });
 })();

@@ -9,7 +9,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from nearfar.report.figure import Figure, Table, run_style
+from nearfar.report.figure import Figure, Table, run_group, run_style
 
 MARK = "<!-- a report of nearfar -->"
 """Stands in every page, so that one is told from other files."""
@@ -102,12 +102,16 @@ def _switches(runs: Sequence[str]) -> str:
     """A button a run, to show and hide it in all figures; nothing for a run alone."""
     if len(runs) < 2:
         return ""
-    buttons = "".join(
-        f'<button type="button" class="switch" data-run="{number}" aria-pressed="true">'
-        f'<span class="swatch" style="background: var({run_style(number)["colour"]})"></span>{escape(name)}</button>'
-        for number, name in enumerate(runs)
+    buttons = [switch_html(f"run-{i}", name, run_style(i)["colour"]) for i, name in enumerate(runs)]
+    return f'<div class="switches runs" role="group" aria-label="Runs to show">{"".join(buttons)}</div>'
+
+
+def switch_html(group: str, name: str, colour: str, symbol: str = "●") -> str:
+    """A button that shows and hides all that is of a group."""
+    return (
+        f'<button type="button" class="switch" data-switch="{group}" aria-pressed="true">'
+        f'<span class="swatch" aria-hidden="true" style="color: var({colour})">{symbol}</span>{escape(name)}</button>'
     )
-    return f'<div class="switches" role="group" aria-label="Runs to show in the figures">{buttons}</div>'
 
 
 def _section(section: Section) -> str:
@@ -132,7 +136,7 @@ def _part(section: Section, number: int, part: Table | Html) -> str:
 
 def _figure(figure: Figure) -> str:
     name, caption = figure.name, escape(figure.caption)
-    of_run = "" if figure.run is None else f' data-run="{figure.run}"'
+    of_run = "" if figure.run is None else f' data-group="{run_group(figure.run)}"'
     table = "" if figure.table is None else _details(name, f"{figure.title} as a table", table_html(figure.table))
     height = figure.layout.get("height", 340)
     return (
