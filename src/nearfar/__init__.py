@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from nearfar.data.constraints import Comparisons, Groups, Labels, Pairs
 from nearfar.data.from_labels import GroupDraws, LabelDraws, draw_pairs, draw_triplets
 from nearfar.data.points import Points, as_points
-from nearfar.engine.cluster import Cluster, Costs, Stragglers
 from nearfar.engine.ray_cluster import RayEngine, RayOptions
 from nearfar.engine.simulated import SimulatedEngine
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster, Stragglers
 from nearfar.evaluation.neighbour_triplets import draw_neighbour_triplets
 from nearfar.evaluation.search import search
 from nearfar.model.export import to_faiss, to_onnx, to_torch
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApartSplit",
-    "Cluster",
     "Comparisons",
     "Costs",
     "GroupDraws",
@@ -36,6 +35,7 @@ __all__ = [
     "QuadrupletLearner",
     "RayEngine",
     "RayOptions",
+    "SimulatedCluster",
     "SimulatedEngine",
     "Stragglers",
     "TrainingResult",

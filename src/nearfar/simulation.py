@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nearfar.data.constraints import Constraints, Labels
-from nearfar.engine.cluster import Cluster, Costs
 from nearfar.engine.simulated import SimulatedEngine
-from nearfar.engine.usage import Usage
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
+from nearfar.engine.simulated.usage import Usage
 from nearfar.errors import InvalidRun, InvalidSettings
 from nearfar.files import make_folder, write_text
 from nearfar.model.preparation import prepare
@@ -98,7 +98,7 @@ class SimulatedRun:
 class Simulation:
     """Runs of one training with more and more workers; the first has the fewest, and the others are measured by it."""
 
-    cluster: Cluster
+    cluster: SimulatedCluster
     goal: float
     runs: tuple[SimulatedRun, ...]
 
@@ -136,7 +136,7 @@ def simulate(
     points: Any,
     constraints: Constraints,
     settings: TrainingSettings,
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     *,
     workers: Sequence[int],
     consistencies: Sequence[str] = ("asp",),
@@ -155,7 +155,7 @@ def simulate(
     points, constraints, settings, labels
         As for :func:`~nearfar.train`; the budget is that of the fewest workers. The schedule auto is here constant
         where there is a budget, since one over the budget would be another for each run.
-    cluster : Cluster
+    cluster : SimulatedCluster
     workers : sequence of int
     consistencies : sequence of str
         Each number of workers is tried with each; the fewest workers with the first one set the goal.
@@ -209,7 +209,7 @@ class _Problem:
     constraints: Constraints
     labels: ArrayLike | None
     source: dict[str, str] | None
-    cluster: Cluster
+    cluster: SimulatedCluster
 
     def run(self, settings: TrainingSettings, step_factor: float, goal: float, folder: Path | None) -> SimulatedRun:
         """One run, which ends when it has reached the goal."""

@@ -12,7 +12,7 @@ import typer
 from nearfar.cli.options import AsJson, DatasetFolder, FromLabels, constraints_of, with_options
 from nearfar.data.dataset import Dataset
 from nearfar.display import print_table
-from nearfar.engine.cluster import Cluster, Costs, Death, Pause, Pulls, Stragglers
+from nearfar.engine.simulated.cluster import Costs, Death, Pause, Pulls, SimulatedCluster, Stragglers
 from nearfar.errors import InvalidSettings
 from nearfar.settings import TrainingSettings
 from nearfar.simulation import PaperShape, SimulatedRun, Simulation, check, planned_costs
@@ -79,7 +79,7 @@ def simulate(
     settings: TrainingSettings,
 ) -> None:
     """Say what more workers would be worth: train on simulated machines, with real gradients on a virtual clock."""
-    described = Cluster(
+    described = SimulatedCluster(
         machine_cores=machine_cores,
         bandwidth=bandwidth_bytes(bandwidth),
         latency=duration_seconds(latency, "latency"),

@@ -11,14 +11,14 @@ from functools import partial
 
 import numpy as np
 
-from nearfar.engine.cluster import Cluster, Costs
 from nearfar.engine.engine import Job, Supervisor
-from nearfar.engine.simulated_pulls import Pulls
-from nearfar.engine.simulated_server import SimulatedServer
-from nearfar.engine.simulated_worker import SimulatedThread, SimulatedWorker, simulated_worker
-from nearfar.engine.snapshots import Features
-from nearfar.engine.usage import Meter, State, Usage
-from nearfar.engine.virtual_time import BEGINS, ENDS, Cores, Events, Network
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
+from nearfar.engine.simulated.pulls import Pulls
+from nearfar.engine.simulated.server import SimulatedServer
+from nearfar.engine.simulated.snapshots import Features
+from nearfar.engine.simulated.usage import Meter, State, Usage
+from nearfar.engine.simulated.virtual_time import BEGINS, ENDS, Cores, Events, Network
+from nearfar.engine.simulated.worker import SimulatedThread, SimulatedWorker, simulated_worker
 from nearfar.errors import InvalidSettings, WorkerFailed
 from nearfar.objective.fast_gradient import Gatherer
 from nearfar.parameter_server.messages import Applied, Push
@@ -33,7 +33,7 @@ class SimulatedEngine:
 
     Parameters
     ----------
-    cluster : Cluster, optional
+    cluster : SimulatedCluster, optional
         What to simulate.
 
     Attributes
@@ -44,8 +44,8 @@ class SimulatedEngine:
 
     name: EngineName = "simulated"
 
-    def __init__(self, cluster: Cluster | None = None) -> None:
-        self.cluster = cluster or Cluster()
+    def __init__(self, cluster: SimulatedCluster | None = None) -> None:
+        self.cluster = cluster or SimulatedCluster()
         self.usage: Usage | None = None
         self._events = Events()
         self._is_stopping = False
@@ -75,7 +75,7 @@ class SimulatedEngine:
 
 
 class _Run:
-    def __init__(self, job: Job, supervisor: Supervisor, cluster: Cluster, events: Events) -> None:
+    def __init__(self, job: Job, supervisor: Supervisor, cluster: SimulatedCluster, events: Events) -> None:
         cluster.check(job.workers, job.threads_per_worker)
         self._job, self._supervisor, self._cluster, self._events = job, supervisor, cluster, events
         self._costs = cluster.costs or _counted(job)
