@@ -81,7 +81,8 @@ def reproduce(
 def _parts(problem: Problem, methods: list[Method]) -> list[Part]:
     """All that is to be done, in order."""
     given = {**problem.protocol.to_json(), "data": problem.fingerprint}
-    timeless = {name: value for name, value in given.items() if name != "minutes"}
+    of_method = {name: value for name, value in given.items() if name not in ("steps", "simulated_rank")}
+    of_scaling = {name: value for name, value in given.items() if name not in ("minutes", "rank")}
 
     def measured(method: Method) -> Callable[[Mapping[str, Result]], Result]:
         return lambda _: method.measure(problem)
@@ -90,7 +91,7 @@ def _parts(problem: Problem, methods: list[Method]) -> list[Part]:
         return lambda done: make(problem, _courses(done, "scaling"))
 
     of_methods = [
-        Part(f"method-{method.key}", f"{method.name}: {method.how}", MethodResult, given, measured(method))
+        Part(f"method-{method.key}", f"{method.name}: {method.how}", MethodResult, of_method, measured(method))
         for method in methods
     ]
     later: dict[str, tuple[str, Callable[[Problem, Courses], Courses]]] = {
@@ -100,9 +101,9 @@ def _parts(problem: Problem, methods: list[Method]) -> list[Part]:
     }
     return [
         *of_methods,
-        Part("scaling", "1 to 64 simulated workers", Courses, timeless, lambda _: simulated_scaling(problem)),
+        Part("scaling", "1 to 64 simulated workers", Courses, of_scaling, lambda _: simulated_scaling(problem)),
         *(
-            Part(name, title, Courses, timeless, going_by_scaling(make), after=("scaling",))
+            Part(name, title, Courses, of_scaling, going_by_scaling(make), after=("scaling",))
             for name, (title, make) in later.items()
         ),
     ]
