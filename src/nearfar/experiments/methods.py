@@ -19,6 +19,7 @@ from nearfar.evaluation.bootstrap import Resampling
 from nearfar.evaluation.curves import Curves
 from nearfar.evaluation.verification import judge_ranking, rank_pairs
 from nearfar.experiments.problem import Problem
+from nearfar.experiments.protocol import PAPER
 from nearfar.experiments.results import MethodResult
 from nearfar.model.distance import Distance
 from nearfar.model.euclidean import Euclidean
@@ -90,9 +91,8 @@ def methods_of(problem: Problem) -> list[Method]:
     """The methods that apply: those that hold matrices of d × d are for the narrow points of MNIST only."""
     k, d = problem.protocol.rank, problem.points.n_features
     rank = min(k, d)
-    hinge = Method(
-        "hinge", "ours, hinge", f"pairs, hinge, k = {rank}, λ = c = 1: the paper's setting", partial(_ours, _hinge)
-    )
+    as_paper = ": the paper's setting" if rank == PAPER[problem.protocol.study].rank else ""
+    hinge = Method("hinge", "ours, hinge", f"pairs, hinge, k = {rank}, λ = c = 1{as_paper}", partial(_ours, _hinge))
     euclid = Method("euclid", "Euclid", "nothing is learned", lambda _: Learned(Euclidean()))
     if problem.protocol.study != "mnist":
         return [hinge, euclid]

@@ -83,6 +83,8 @@ class Courses:
     cluster: dict[str, str]
     """What they ran on, in words; what was declared and not real, if anything was."""
     load: float | None
+    step_size: float
+    """The step size that all of them began with."""
     costs: Costs | None = None
     """What a step cost, where that was declared."""
 

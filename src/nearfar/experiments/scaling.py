@@ -3,8 +3,8 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from nearfar.data.constraints import Labels
 from nearfar.engine.cluster import Cluster, Costs, Stragglers
 from nearfar.experiments.methods import hinge_settings, load_average
 from nearfar.experiments.problem import Problem
@@ -17,6 +17,7 @@ from nearfar.experiments.protocol import (
     SIMULATED_WORKERS,
 )
 from nearfar.experiments.results import Course, Courses
+from nearfar.model.preparation import prepare
 from nearfar.model.training import train
 from nearfar.parameter_server.progress import Report
 from nearfar.settings import TrainingSettings
@@ -28,12 +29,16 @@ _NEARLY = 0.02
 """The share of one worker's way down that the goal is short of its end, where curves are flat."""
 _SPREAD = 0.05
 """No two steps take the same time on a real machine either."""
+_STEP_SHARE = 0.4
+"""Of the default step size, which is for a schedule that falls with the budget; here it falls with the steps, so that
+it does not depend on who takes them."""
 STRAGGLER = Stragglers(4.0, count=1)
 
 
 def simulated_scaling(problem: Problem) -> Courses:
     """One worker sets the goal; more of them run until they reach it."""
-    settings, load = _settings(problem), load_average()
+    load, step_size = load_average(), _step_size(problem)
+    settings = _settings(problem, step_size)
     costs = planned_costs(problem.points, problem.pairs, settings, shape=problem.protocol.study)
     cluster = _cluster(problem, costs)
     first = _simulated(problem, settings, cluster, SIMULATED_WORKERS[:1], ("asp",))
@@ -41,15 +46,15 @@ def simulated_scaling(problem: Problem) -> Courses:
     goal = end + _NEARLY * (start - end)
     longer = replace(settings, steps=AT_MOST * problem.protocol.steps)
     more = _simulated(problem, longer, cluster, SIMULATED_WORKERS[1:], ("asp",), goal)
-    return Courses(goal, (*first, *more), _described(problem, cluster), load, costs)
+    return Courses(goal, (*first, *more), _described(problem, cluster), load, step_size, costs)
 
 
 def compared_consistencies(problem: Problem, scaling: Courses, stragglers: Stragglers | None) -> Courses:
     """16 workers in step, nearly in step, and without waiting, to the goal and with the costs of the scaling."""
-    settings = replace(_settings(problem), steps=AT_MOST * problem.protocol.steps)
+    settings = replace(_settings(problem, scaling.step_size), steps=AT_MOST * problem.protocol.steps)
     load, cluster = load_average(), replace(_cluster(problem, scaling.costs), stragglers=stragglers)
     courses = _simulated(problem, settings, cluster, (COMPARED_WORKERS,), CONSISTENCIES, scaling.goal)
-    return Courses(scaling.goal, courses, _described(problem, cluster), load, scaling.costs)
+    return replace(scaling, courses=courses, cluster=_described(problem, cluster), load=load)
 
 
 def real_scaling(problem: Problem, scaling: Courses) -> Courses:
@@ -57,21 +62,32 @@ def real_scaling(problem: Problem, scaling: Courses) -> Courses:
     load, courses = load_average(), []
     for workers in REAL_WORKERS:
         settings = replace(
-            _settings(problem), engine="threads", workers=workers, steps=2 * problem.protocol.steps, schedule="constant"
+            _settings(problem, scaling.step_size), engine="threads", workers=workers, steps=2 * problem.protocol.steps
         )
         reports: list[Report] = []
         train(problem.points, problem.pairs, settings, labels=problem.labels, on_report=[reports.append])
         curve = tuple(Moment(one.seconds, one.step, one.objective, one.ap, one.staleness_mean) for one in reports)
         courses.append(Course(workers, settings.consistency, curve))
-    return Courses(scaling.goal, tuple(courses), {"machine": f"this one, {os.cpu_count()} cores; all real"}, load)
+    machine = {"machine": f"this one, {os.cpu_count()} cores; all real"}
+    return replace(scaling, courses=tuple(courses), cluster=machine, load=load, costs=None)
 
 
-def _settings(problem: Problem) -> TrainingSettings:
+def _settings(problem: Problem, step_size: float | None = None) -> TrainingSettings:
     protocol = problem.protocol
-    rank = min(protocol.simulated_rank, problem.points.n_features)
     return hinge_settings(
-        problem, rank=rank, steps=protocol.steps, report_every=max(1, protocol.steps // _REPORTS), engine="auto"
+        problem,
+        rank=min(protocol.simulated_rank, problem.points.n_features),
+        steps=protocol.steps,
+        step_size=step_size,
+        schedule="inverse-root",
+        report_every=max(1, protocol.steps // _REPORTS),
     )
+
+
+def _step_size(problem: Problem) -> float:
+    labels = Labels(problem.labels)
+    prepared = prepare(problem.points, problem.pairs, _settings(problem), labels=labels, loss=None, start=None)
+    return _STEP_SHARE * prepared.step_size
 
 
 def _cluster(problem: Problem, costs: Costs | None) -> Cluster:
@@ -104,10 +120,13 @@ def _described(problem: Problem, cluster: Cluster) -> dict[str, str]:
     """What was real and what declared, in words."""
     protocol, settings = problem.protocol, _settings(problem)
     paper = PAPER[protocol.study]
-    gradients: dict[str, Any] = {
+    measured = f"measured or counted here for the paper's size: k = {paper.rank:,}, {paper.batch_size:,} pairs a batch"
+    known = {
         "gradients": f"real: {len(problem.points):,} points, {problem.source}, k = {settings.rank}, "
         f"{protocol.batch_size:,} pairs a batch",
-        "costs of a step": f"measured here at the paper's size: k = {paper.rank:,}, {paper.batch_size:,} pairs a batch",
-        "time": "declared: a virtual clock",
+        "time": "virtual",
     }
-    return gradients | {f"declared: {name}": text for name, text in cluster.describe().items()}
+    of_costs = ("computing a batch", "updating by a push", "a push", "a pull, at most")
+    return known | {
+        name: f"{text} ({measured if name in of_costs else 'declared'})" for name, text in cluster.describe().items()
+    }
