@@ -58,6 +58,17 @@ class Moment:
     staleness: float
 
 
+def seconds_to(curve: Sequence[Moment], goal: float) -> float:
+    """Seconds until the objective falls to the goal, between two reports on a straight line; or ∞."""
+    if curve[0].objective <= goal:
+        return 0.0
+    for before, after in pairwise(curve):
+        if after.objective <= goal:
+            share = (before.objective - goal) / (before.objective - after.objective)
+            return before.seconds + share * (after.seconds - before.seconds)
+    return math.inf
+
+
 @dataclass(frozen=True)
 class SimulatedRun:
     """One training on one cluster."""
@@ -71,13 +82,7 @@ class SimulatedRun:
 
     def seconds_to(self, goal: float) -> float:
         """Virtual seconds until the objective falls to the goal, between two reports on a straight line; or ∞."""
-        if self.curve[0].objective <= goal:
-            return 0.0
-        for before, after in pairwise(self.curve):
-            if after.objective <= goal:
-                share = (before.objective - goal) / (before.objective - after.objective)
-                return before.seconds + share * (after.seconds - before.seconds)
-        return math.inf
+        return seconds_to(self.curve, goal)
 
     def objective_at(self, seconds: float) -> float:
         """The objective of the last report up to this moment."""

@@ -12,6 +12,7 @@ from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
 from nearfar.cli.reports import report, watch
 from nearfar.cli.simulating import simulate
+from nearfar.cli.studies import reproduce
 from nearfar.cli.training import demo, plan, train
 from nearfar.errors import InvalidInput, NearfarError
 
@@ -34,6 +35,7 @@ for _command in (
     search,
     report,
     watch,
+    reproduce,
 ):  # the order of --help
     app.command()(_command)
 
