@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nearfar.engine.cluster import Costs
+from nearfar.engine.simulated.cluster import Costs
 from nearfar.simulation import Moment, seconds_to
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nearfar.data.constraints import Labels
-from nearfar.engine.cluster import Cluster, Costs, Stragglers
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster, Stragglers
 from nearfar.experiments.methods import hinge_settings, load_average
 from nearfar.experiments.problem import Problem
 from nearfar.experiments.protocol import (
@@ -90,17 +90,17 @@ def _step_size(problem: Problem) -> float:
     return _STEP_SHARE * prepared.step_size
 
 
-def _cluster(problem: Problem, costs: Costs | None) -> Cluster:
+def _cluster(problem: Problem, costs: Costs | None) -> SimulatedCluster:
     """The paper's machines, each core of which is a worker."""
     protocol = problem.protocol
     cores = PAPER[protocol.study].machine_cores
-    return Cluster(machine_cores=cores, costs=costs, pulls="behind", spread=_SPREAD, seed=protocol.seed)
+    return SimulatedCluster(machine_cores=cores, costs=costs, pulls="behind", spread=_SPREAD, seed=protocol.seed)
 
 
 def _simulated(
     problem: Problem,
     settings: TrainingSettings,
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     workers: Sequence[int],
     consistencies: Sequence[str],
     goal: float | None = None,
@@ -116,7 +116,7 @@ def _course(run: SimulatedRun) -> Course:
     return Course(run.workers, run.consistency, run.curve, run.usage.bottleneck)
 
 
-def _described(problem: Problem, cluster: Cluster) -> dict[str, str]:
+def _described(problem: Problem, cluster: SimulatedCluster) -> dict[str, str]:
     """What was real and what declared, in words."""
     protocol, settings = problem.protocol, _settings(problem)
     paper = PAPER[protocol.study]
