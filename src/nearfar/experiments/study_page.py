@@ -8,7 +8,7 @@ from nearfar.experiments.found import COLUMNS, Found
 from nearfar.experiments.methods import HELD_OUT_PAIRS, TEST_PAIRS
 from nearfar.experiments.results import Course, Courses, MethodResult, speed_up
 from nearfar.experiments.study_text import SCALING_COLUMNS, consistency_rows, scaling_rows
-from nearfar.report.figure import EUCLID, Figure, Series, Table, axis, lines, run_style, table_of
+from nearfar.report.figure import EUCLID, Figure, Series, Table, axis, lines, run_style, shared_layout, table_of
 from nearfar.report.page import Page, Section
 
 _EARLIEST = 0.01
@@ -78,7 +78,7 @@ def ap_by_time(found: Found) -> Figure:
         "Average precision by running time",
         caption,
         series,
-        ("seconds", ".3g"),
+        "seconds",
         ("average precision", ".4f"),
         log_x=True,
     )
@@ -101,7 +101,7 @@ def precision_recall(found: Found) -> Figure:
     ]
     listed = "; ".join(f"{one.name} {one.ap:.4f}" for one in found.methods)
     caption = f"On the test pairs{_in_paper(found, 'precision')}. Average precision: {listed}."
-    return _figure("precision-recall", "Precision and recall", caption, series, ("recall", ".3f"), ("precision", ".3f"))
+    return _figure("precision-recall", "Precision and recall", caption, series, "recall", ("precision", ".3f"))
 
 
 def convergence(found: Found) -> Figure:
@@ -113,7 +113,7 @@ def convergence(found: Found) -> Figure:
         "simulated ones compute real gradients on a virtual clock and end at the goal."
     )
     return _figure(
-        "convergence", "Convergence", caption, [*real, *simulated], ("seconds", ".3g"), ("objective", ".4f"), log_x=True
+        "convergence", "Convergence", caption, [*real, *simulated], "seconds", ("objective", ".4f"), log_x=True
     )
 
 
@@ -129,7 +129,7 @@ def speed_ups(found: Found) -> Figure:
         f"How much sooner than one worker the goal is reached{_in_paper(found, 'speed-up')}. A worker is a core. The "
         "paper reports 3.6 (ImageNet-63K) and 3.8 (ImageNet-1M) at 4 machines against 1."
     )
-    figure = _figure("speed-up", "Speed-up", caption, series, ("workers", "d"), ("speed-up", ".2f"), log_x=True)
+    figure = _figure("speed-up", "Speed-up", caption, series, "workers", ("speed-up", ".2f"), log_x=True)
     ticks = {"tickvals": counts, "ticktext": [str(count) for count in counts]}
     figure.layout["xaxis"] |= ticks
     figure.layout["yaxis"] |= {"type": "log", **ticks}
@@ -140,7 +140,7 @@ def consistencies(name: str, title: str, courses: Courses) -> Figure:
     """The held-out objective against virtual time by consistency."""
     series = [_course(one.consistency, one, number) for number, one in enumerate(courses.courses)]
     caption = "Held-out objective by virtual time, up to the goal."
-    return _figure(name, title, caption, series, ("virtual seconds", ".3g"), ("objective", ".4f"))
+    return _figure(name, title, caption, series, "virtual seconds", ("objective", ".4f"))
 
 
 def _course(name: str, course: Course, number: int, dash: str | None = None) -> Series:
@@ -165,10 +165,10 @@ def _figure(
     title: str,
     caption: str,
     series: Sequence[Series],
-    x: tuple[str, str],
+    x: str,
     y: tuple[str, str],
     *,
     log_x: bool = False,
 ) -> Figure:
-    layout = {"xaxis": axis(x[0], **({"type": "log"} if log_x else {})), "yaxis": axis(y[0])}
-    return Figure(name, title, caption, lines(series, x[1], y[1]), layout, table_of(series, x[0], y[0]))
+    layout = shared_layout(axis(x, **({"type": "log"} if log_x else {})), axis(y[0]))
+    return Figure(name, title, caption, lines(series, y[1]), layout, table_of(series, x, y[0]))
