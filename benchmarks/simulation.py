@@ -28,7 +28,7 @@ NEARLY = 0.02
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
     steps, rounds = (40, 1) if small else (600, ROUNDS)
     for workers in (1, 2):
-        settings = paper_settings(engine="threads", workers=workers, steps=steps, report_every=max(1, steps // 30))
+        settings = paper_settings(engine="threads", workers=workers, steps=steps)
         pairs = [_round(settings, seed) for seed in range(rounds)]
         for what in ("steps_per_second", "seconds_to_objective"):
             yield {
