@@ -28,8 +28,9 @@ class Xing2002(PairBaseline):
     on the intersection of that cone and the constraints. What is returned keeps every constraint.
 
     With s similar and n dissimilar pairs: ``2 s d²`` flops once, then ``2 n d²`` in every fifth step to measure the
-    dissimilar pairs, and in every step ``6 d²`` for each of them near its bound and about ``20 d³`` for the cone; memory
-    for seventeen matrices of d² float64 and two numbers a pair. The diagonal form has d in place of d² after the start.
+    dissimilar pairs, and in every step ``6 d²`` for each of them near its bound and about ``20 d³`` for the cone;
+    memory for seventeen matrices of d² float64 and two numbers a pair. The diagonal form has d in place of d² after
+    the start.
 
     Parameters
     ----------
