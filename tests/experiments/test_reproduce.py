@@ -126,6 +126,18 @@ def test_the_page_has_all_figures_and_the_text_the_paper_s_numbers(study):
     assert "not to be held against the paper" in text
 
 
+def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(images, tmp_path):
+    command = process("reproduce", "mnist", "--mnist", images, "--out", tmp_path / "out", "--scale", "0.005")
+    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert begun.stderr is not None
+    assert "1 of 12" in begun.stderr.readline()
+    begun.send_signal(signal.SIGINT)
+    printed, told = begun.communicate(timeout=60)
+    assert begun.returncode == 130
+    assert "go on with the same command" in printed
+    assert "Traceback" not in told
+
+
 def test_a_damaged_part_and_one_of_other_settings_are_made_again(study, images):
     out, *_ = study
     before = _stamps(out)
@@ -260,6 +272,6 @@ def test_an_imnet_study_on_a_dataset_of_one_s_own(digits, tmp_path):
 
 
 def test_help_names_the_options():
-    out = subprocess.run([*process("reproduce", "--help")], capture_output=True, text=True, check=True).stdout
+    out = nearfar("reproduce", "--help")
     for option in ("--out", "--mnist", "--dataset", "--scale", "--budget"):
         assert option in out

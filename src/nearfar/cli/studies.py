@@ -39,16 +39,20 @@ def reproduce(
     def show(number: int, count: int, title: str) -> None:
         console.print(f"{number:2} of {count}  {title}", markup=False, soft_wrap=True)
 
-    done = reproduce_study(
-        study,
-        out or Path(f"nearfar-{study}"),
-        mnist=mnist,
-        dataset=dataset,
-        scale=scale,
-        minutes=budget,
-        on_part=show,
-        on_remark=lambda remark: note([remark]),
-    )
+    try:
+        done = reproduce_study(
+            study,
+            out or Path(f"nearfar-{study}"),
+            mnist=mnist,
+            dataset=dataset,
+            scale=scale,
+            minutes=budget,
+            on_part=show,
+            on_remark=lambda remark: note([remark]),
+        )
+    except KeyboardInterrupt:
+        print("stopped; what is done is kept: go on with the same command")
+        raise typer.Exit(130) from None
     shown = [place for place, column in enumerate(COLUMNS) if "interval" not in column]  # the files have it
     rows = [[row[place] for place in shown] for row in done.found.rows()]
     print_table(f"The study {study}", [COLUMNS[place] for place in shown], rows)

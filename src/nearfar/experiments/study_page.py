@@ -13,6 +13,8 @@ from nearfar.report.page import Page, Section
 
 _EARLIEST = 0.01
 """Seconds: where an axis of times begins that is logarithmic."""
+_HEIGHT = 430
+"""Pixels: legends of many lines need room."""
 _REAL_DASH, _LINEAR_DASH = "3px,3px", "9px,3px"
 _FIGURES = {
     "mnist": {"time": "4a", "precision": "4b", "convergence": "2a", "speed-up": "3a"},
@@ -87,7 +89,7 @@ def ap_by_time(found: Found) -> Figure:
 def _ap_series(number: int, method: MethodResult, latest: float) -> Series:
     style = run_style(number)
     if not method.curve:  # nothing is learned: a level to compare with
-        return Series(method.name, [_EARLIEST, latest], [method.ap] * 2, EUCLID, _LINEAR_DASH, number)
+        return Series(method.name, [_EARLIEST, latest], [method.ap] * 2, **style)
     curve = [*method.curve, (method.seconds, method.ap)]
     seconds = [max(_EARLIEST, at) for at, _ in curve]
     return Series(method.name, seconds, [ap for _, ap in curve], **style)
@@ -170,5 +172,5 @@ def _figure(
     *,
     log_x: bool = False,
 ) -> Figure:
-    layout = shared_layout(axis(x, **({"type": "log"} if log_x else {})), axis(y[0]))
+    layout = shared_layout(axis(x, **({"type": "log"} if log_x else {})), axis(y[0])) | {"height": _HEIGHT}
     return Figure(name, title, caption, lines(series, y[1]), layout, table_of(series, x, y[0]))
