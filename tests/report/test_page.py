@@ -15,7 +15,8 @@ import pytest
 from nearfar.cli import main
 from nearfar.data.dataset import write_dataset
 from nearfar.model.training import train
-from nearfar.report.building import Choices, MetricParts, build_page, metric_parts, write_report
+from nearfar.report import Choices, write_report
+from nearfar.report.building import MetricParts, build_page, metric_parts
 from nearfar.report.page import document
 from nearfar.report.reading import read_runs
 from nearfar.settings import TrainingSettings
@@ -56,7 +57,8 @@ def figures_of(text: str) -> dict[str, dict]:
 def page(place, tmp_path_factory) -> str:
     """A report of two runs on points that they have not seen."""
     out = tmp_path_factory.mktemp("pages") / "report.html"
-    write_report([place / "pairs", place / "paper"], out, Choices(dataset=place / "unseen"))
+    notes = write_report([place / "pairs", str(place / "paper")], str(out), Choices(dataset=str(place / "unseen")))
+    assert len(notes) == 1
     return out.read_text()
 
 

@@ -37,7 +37,7 @@ _MAP_TEXT = "The two principal components of x, and of Lx. Colour and shape tell
 class Choices:
     """What a reader may choose of a report."""
 
-    dataset: Path | None = None
+    dataset: Path | str | None = None
     """Points to judge on; by default those that the runs held out."""
     neighbours: int = 3
     """How many neighbours vote; 0 leaves neighbours out."""

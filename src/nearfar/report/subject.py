@@ -46,8 +46,8 @@ class Subject:
 class Subjects:
     """The subjects of some runs: those that can share one do, and then their figures can be compared."""
 
-    def __init__(self, dataset: Path | None, seed: int, note: Callable[[str], None]) -> None:
-        self._given = None if dataset is None else Dataset.open(dataset)
+    def __init__(self, dataset: Path | str | None, seed: int, note: Callable[[str], None]) -> None:
+        self._given = None if dataset is None else Dataset.open(Path(dataset))
         self._seed, self._note = seed, note
         self._made: dict[tuple[Any, ...], Subject] = {}
 

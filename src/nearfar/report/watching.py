@@ -43,7 +43,7 @@ class Watched:
         self._judging: threading.Thread | None = None
         self._judged: tuple[_Stamp, MetricParts] = (None, MetricParts([], [], []))
         if choices.dataset is not None:
-            Dataset.open(choices.dataset)  # what is wrong with it is said now, not when the run ends
+            Dataset.open(Path(choices.dataset))  # what is wrong with it is said now, not when the run ends
         self._refresh(time.monotonic())
 
     def page(self) -> tuple[Page, str]:
