@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-oldest check format docs bench clean
+.PHONY: demo test test-oldest check format docs bench soak clean
 
 demo: $(VENV)/.made
 	$(BIN)/nearfar demo
@@ -29,8 +29,12 @@ format: $(VENV)/.made
 docs: $(VENV)/.made
 	$(BIN)/mkdocs serve
 
-bench: $(VENV)/.made
+bench: $(VENV)/.made-for-tests
 	$(BIN)/python -m benchmarks
+
+# An hour of training on Ray with a fault every half minute; another length: make soak MINUTES=5
+soak: $(VENV)/.made-for-tests
+	$(BIN)/python -m benchmarks.soak $(MINUTES)
 
 $(VENV)/.made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nearfar needs Python 3.11 or newer; choose one with: make PYTHON=python3.11 ..."; exit 1; }

@@ -12,11 +12,14 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from benchmarks import (
+    baselines,
+    evaluation,
     growth,
     limit,
     memory,
     metric_learn,
     pytorch_metric_learning,
+    ray_cluster,
     scale,
     scikit_learn_nca,
     simulation,
@@ -28,14 +31,17 @@ from benchmarks.environments import NoEnvironment
 BENCHMARKS = {
     "limit": limit.run,
     "workers": workers.run,
+    "ray": ray_cluster.run,
     "simulation": simulation.run,
     "growth": growth.run,
     "memory": memory.run,
     "text-step": text_step.run,
     "scale": scale.run,
+    "evaluation": evaluation.run,
     "pytorch-metric-learning": pytorch_metric_learning.run,
     "scikit-learn-nca": scikit_learn_nca.run,
     "metric-learn": metric_learn.run,
+    "baselines": baselines.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

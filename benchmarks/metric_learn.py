@@ -30,7 +30,7 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
     python, data = layer("metric-learn"), labelled(small=small)
     line = same_pairs(python, data, count=200 if small else 1000, rounds=1 if small else 3)
     if not small:
-        write_table(GUIDE, table(line))
+        write_table(GUIDE, table(line), BEGIN, END)
     yield line
     sizes, limit = ([150], 3.0) if small else (doubling(125, len(data.X)), LIMIT)
     for algorithm, loss in OUR_LOSS.items():
@@ -72,10 +72,10 @@ def table(line: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def write_table(page: Path, text: str) -> None:
-    """Put a table between the marks of a page, in place of the one that is there."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+def write_table(page: Path, text: str, first: str, last: str) -> None:
+    """Put a table between two marks of a page, in place of the one that is there."""
+    before, begin, rest = page.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{page} lacks the lines {BEGIN} and {END}, between which the table goes")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+        raise ValueError(f"{page} lacks the lines {first} and {last}, between which the table goes")
+    page.write_text(f"{before}{first}\n\n{text}\n\n{last}{after}")

@@ -7,8 +7,6 @@ build/data; the system is told to forget their files before a run, so each start
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.environments import ROOT, surroundings
-from benchmarks.memory import anonymous_bytes
+from benchmarks.environments import ROOT
+from benchmarks.memory import nearfar
 
 DATA = ROOT / "build" / "data"
 RUNS = ROOT / "build" / "runs"
@@ -78,14 +76,15 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 def _run(name: str, case: Case) -> dict[str, Any]:
     made = _dataset(case)
     given = [str(case.folder), *case.settings]
-    planned = json.loads(_nearfar("plan", *given, "--json")[0])
+    planned = json.loads(nearfar("plan", *given, "--json")[0])
     run_folder = RUNS / name.replace(" ", "-").replace(",", "")
     shutil.rmtree(run_folder, ignore_errors=True)
     RUNS.mkdir(parents=True, exist_ok=True)
     _forget(case.folder)
-    _, peak = _nearfar("train", *given, "--out", str(run_folder))
+    _, peak = nearfar("train", *given, "--out", str(run_folder))
     history = [json.loads(line) for line in (run_folder / "history.jsonl").read_text().splitlines()]
-    judged = json.loads(_nearfar("evaluate", str(run_folder), f"{case.folder}-test", "--neighbours", "0", "--json")[0])
+    pairs_only = ("--neighbours", "0", "--clusters", "0", "--json")
+    judged = json.loads(nearfar("evaluate", str(run_folder), f"{case.folder}-test", *pairs_only)[0])
     first, last = history[1] if len(history) > 2 else history[0], history[-1]
     step_seconds = (last["seconds"] - first["seconds"]) / max(1, last["step"] - first["step"])
     return {
@@ -116,13 +115,13 @@ def _dataset(case: Case) -> dict[str, float]:
         shutil.rmtree(f"{case.folder}-test", ignore_errors=True)
         words = [] if case.features is None else ["--features", str(case.features)]
         began = time.perf_counter()
-        _nearfar("synthesize", case.shape, "--out", str(case.folder), "--points", str(case.points), *words)
+        nearfar("synthesize", case.shape, "--out", str(case.folder), "--points", str(case.points), *words)
         took["synthesis_seconds"] = round(time.perf_counter() - began, 1)
     stored = case.folder / "similar.npy"
     if case.pairs and not (stored.exists() and len(np.load(stored, mmap_mode="r")) == case.pairs):
         began = time.perf_counter()
         drawn = str(case.pairs)
-        _, peak = _nearfar("sample", str(case.folder), "--similar", drawn, "--dissimilar", drawn)
+        _, peak = nearfar("sample", str(case.folder), "--similar", drawn, "--dissimilar", drawn)
         took["sampling_seconds"] = round(time.perf_counter() - began, 1)
         took["sampling_gigabytes"] = round(peak / 1e9, 2)
     return took
@@ -157,20 +156,3 @@ def _forget(folder: Path) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _nearfar(*arguments: str) -> tuple[str, int]:
-    """What a command printed, and the most memory it had that no file stands behind."""
-    environment = {**surroundings(), "OPENBLAS_NUM_THREADS": str(os.cpu_count())}
-    with subprocess.Popen(
-        [str(Path(sys.executable).with_name("nearfar")), *arguments], env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        peak = 0
-        while process.poll() is None:
-            peak = max(peak, anonymous_bytes(process.pid))
-            time.sleep(0.02)
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, arguments, printed)
-        return printed, peak

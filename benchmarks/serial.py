@@ -8,7 +8,7 @@ from nearfar.model.preparation import Prepared
 from nearfar.objective.losses import Loss
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.server import Server
-from nearfar.parameter_server.update_rule import UpdateRule
+from nearfar.parameter_server.update_rule import Schedule, UpdateRule
 from nearfar.parameter_server.worker import Shard
 
 
@@ -23,7 +23,8 @@ def serial_job(points: Points, sampler: Sampler, loss: Loss, Lt: Floats, step_si
     return Job(
         points=points, sampler=sampler, loss=loss, rank=rank,
         server=Server(Lt, UpdateRule("adam", d, rank), clocks, constant, capacity=2), clocks=clocks,
-        budget=Budget(None, None), step_size=constant, update_rule="adam", workers=1, threads_per_worker=1, slots=1,
+        budget=Budget(None, None), step_size=constant, schedule=Schedule("constant", step_size), update_rule="adam",
+        staleness_scaling=False, workers=1, threads_per_worker=1, slots=1, checkpoint_every=10.0,
         shards=[Shard(number) for number in range(sampler.n_shards)],
     )  # fmt: skip
 

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 
 import nearfar as nf
 from benchmarks.problems import mnist_pairs, paper_settings
-from nearfar.engine.cluster import Cluster
 from nearfar.engine.simulated import SimulatedEngine
+from nearfar.engine.simulated.cluster import SimulatedCluster
 from nearfar.simulation import planned_costs
 
 ROUNDS = 3
@@ -42,7 +42,7 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 def _round(settings: nf.TrainingSettings, seed: int) -> tuple[dict[str, float], dict[str, float]]:
     X, y, pairs, _ = mnist_pairs()
     costs = planned_costs(X, pairs, settings)
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed
     )
     with threadpool_limits(1):

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 import nearfar as nf
 from nearfar.data.from_labels import LabelDraws, draw_pairs
-from nearfar.evaluation.verification import judge_pairs, precision_recall
+from nearfar.evaluation import judge_pairs, precision_recall
 from nearfar.model.euclidean import Euclidean
 
 mpl.use("Agg")

@@ -1,5 +1,8 @@
 """Shared by all tests: the real data sets, where they are, and a small problem that trains in a moment."""
 
+import logging
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,3 +24,17 @@ def shared_data() -> Path:
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """scikit-learn's bundled digits: 1,797 points of 64 features, 10 classes."""
     return load_digits(return_X_y=True)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One Ray cluster for all tests that can share one: starting it takes longer than most of them."""
+    ray = pytest.importorskip("ray")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own
+        ray.init(
+            address="local", num_cpus=8, object_store_memory=300 << 20, include_dashboard=False, log_to_driver=False,
+            logging_level=logging.ERROR,
+        )  # fmt: skip
+    yield
+    ray.shutdown()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import environments, memory, metric_learn
+from benchmarks import baselines, environments, memory, metric_learn
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.chase import Chase
 from benchmarks.problems import labelled
@@ -107,7 +107,7 @@ def test_a_table_replaces_the_one_before(tmp_path):
     for side, seconds, precision in (("ours", 1.04, 0.8812), ("theirs", 4.6, 0.7551)):
         line |= {f"{side}_seconds": seconds, f"{side}_average_precision": precision}
     for _ in range(2):
-        metric_learn.write_table(page, metric_learn.table(line))
+        metric_learn.write_table(page, metric_learn.table(line), metric_learn.BEGIN, metric_learn.END)
     text = page.read_text()
     assert text.startswith("above\n")
     assert text.endswith("\nbelow\n")
@@ -116,9 +116,10 @@ def test_a_table_replaces_the_one_before(tmp_path):
     assert text.count("| `ITML(max_iter=1)`, metric-learn 0.7.0 | 4.6 s | 0.755 |") == 1
 
 
-def test_the_guide_has_a_place_for_the_table():
-    text = metric_learn.GUIDE.read_text()
-    assert text.index(metric_learn.BEGIN) < text.index(metric_learn.END)
+@pytest.mark.parametrize("benchmark", [metric_learn, baselines])
+def test_the_guide_has_a_place_for_the_table(benchmark):
+    text = benchmark.GUIDE.read_text()
+    assert text.index(benchmark.BEGIN) < text.index(benchmark.END)
 
 
 def test_memory_is_that_of_the_process():

@@ -190,6 +190,24 @@ def test_evaluate_prints_the_figures_of_the_json_as_a_table(run: Path, data: Pat
     assert table.splitlines()[0].strip()
 
 
+def test_evaluate_writes_curves_that_belong_to_its_figures(run: Path, data: Path, tmp_path: Path) -> None:
+    quick = ("--neighbours", "0", "--clusters", "0", "--resamples", "20")
+    judged = json.loads(nearfar("evaluate", run, data / "test", *quick, "--curves", tmp_path / "c.json", "--json"))
+    curves = json.loads((tmp_path / "c.json").read_text())
+    assert curves.keys() == judged.keys()
+    for name, figures in judged.items():
+        assert figures["resamples"] == 20
+        assert "map_at_r" not in figures
+        roc = curves[name]["roc"]
+        assert len(roc["threshold"]) == len(roc["true_positive_rate"]) <= 500
+        area = np.trapezoid(roc["true_positive_rate"], roc["false_positive_rate"])
+        assert area == pytest.approx(figures["roc_auc"], abs=2 * roc["error"])
+        recall, precision = curves[name]["precision_recall"]["recall"], curves[name]["precision_recall"]["precision"]
+        for at in ("0.3", "0.7"):
+            found = figures["precision_at_recall"][at]
+            assert np.interp(float(at), recall, precision) == pytest.approx(found, abs=0.02)
+
+
 def test_evaluate_takes_a_metric_file_and_other_neighbours(run: Path, data: Path) -> None:
     judged = json.loads(
         nearfar("evaluate", run / "metric.safetensors", data / "test", "--neighbours", "5", "--pairs", "50", "--json")
@@ -350,8 +368,8 @@ def test_a_terminal_shows_a_live_bar(data: Path, tmp_path: Path) -> None:
     assert "left" in shown
 
 
-def test_the_demo_learns_and_prints_its_table() -> None:
-    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False)
+def test_the_demo_learns_and_prints_its_table_and_leaves_a_report(tmp_path: Path) -> None:
+    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ESCAPE not in ended.stdout + ended.stderr
     assert ended.stdout.startswith("Unseen digits")
@@ -361,6 +379,11 @@ def test_the_demo_learns_and_prints_its_table() -> None:
     )
     assert before < 0.92 < after
     assert "2 workers" in ended.stderr
+    assert ended.stdout.splitlines()[-1].startswith("nearfar-demo.html: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["nearfar-demo.html"]
+    page = (tmp_path / "nearfar-demo.html").read_text()
+    assert "for telling pairs apart" in page
+    assert "597 points of unseen digits" in page
 
 
 def _wait_for(happened: object, training: subprocess.Popen[str]) -> None:

@@ -12,13 +12,13 @@ import nearfar as nf
 from nearfar.cli import app, main
 from nearfar.cli.simulating import _counts
 from nearfar.data.dataset import write_dataset
-from nearfar.engine.cluster import Cluster, Costs
-from nearfar.engine.usage import Usage
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
+from nearfar.engine.simulated.usage import Usage
 from nearfar.errors import InvalidSettings
 from nearfar.model.run import RunFolder
 from nearfar.simulation import Moment, SimulatedRun, planned_costs, simulate
 
-TIMED = Cluster(bandwidth=math.inf, latency=0.0, costs=Costs(1.0, 0.0), spread=0.1)
+TIMED = SimulatedCluster(bandwidth=math.inf, latency=0.0, costs=Costs(1.0, 0.0), spread=0.1)
 SETTINGS = nf.TrainingSettings(rank=4, block_size=60, steps=60, report_every=5)
 QUICK = ("--rank", "4", "--block-size", "60", "--steps", "40", "--report-every", "5")
 GIVEN = ("--compute", "0.01", "--server-seconds", "0.001")

@@ -225,8 +225,8 @@ def resuming(dataset: str, make: Callable[[Good, Path], Path], *options: str) ->
     ]
 
 
-def evaluating(make: Callable[[Good, Path], Path], dataset: str = "labelled") -> Make:
-    return lambda good, place: ["evaluate", make(good, place), good / dataset]
+def evaluating(make: Callable[[Good, Path], Path], dataset: str = "labelled", *options: str) -> Make:
+    return lambda good, place: ["evaluate", make(good, place), good / dataset, *options]
 
 
 def transforming(source: str, make_out: Callable[[Good, Path], Path] = lambda _, place: place / "new.npy") -> Make:
@@ -731,7 +731,45 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "dataset to judge by of one kind": (evaluating(lambda g, p: g / "run", "only-similar"), ("dissimilar",)),
     "dataset to judge by of one class": (evaluating(lambda g, p: g / "run", "one-class"), ("one class", "two")),
+    # judging
+    "more voters than references": (
+        evaluating(lambda g, p: g / "run", "other", "--neighbours", "61"),
+        ("k is 61", "from 1 to 60"),
+    ),
+    "more voters than other points": (
+        evaluating(lambda g, p: g / "run", "labelled", "--neighbours", "60"),
+        ("k is 60", "from 1 to 59"),
+    ),
+    "no queries": (
+        evaluating(lambda g, p: g / "run", "labelled", "--queries", "0"),
+        ("--queries", "nearfar evaluate --help"),
+    ),
+    "resamples below 0": (
+        evaluating(lambda g, p: g / "run", "labelled", "--resamples", "-1"),
+        ("--resamples", "nearfar evaluate --help"),
+    ),
+    "points too far apart to judge by": (
+        lambda g, p: ["evaluate", g / "run", ingested(p, X=1e25 * points_of(g), y=np.arange(N) % 3)],
+        ("squared distances are too large for float32", "divide the points"),
+    ),
+    "curves to a text file": (
+        evaluating(lambda g, p: g / "run", "labelled", "--curves", "curves.csv"),
+        ("curves.csv", "expected one that ends in .json"),
+    ),
+    "curves to what exists": (
+        lambda g, p: [*evaluating(lambda *_: g / "run")(g, p), "--curves", texted(p / "curves.json", "{}")],
+        ("curves.json exists already", "choose another name"),
+    ),
+    "curves to a missing folder": (
+        lambda g, p: [*evaluating(lambda *_: g / "run")(g, p), "--curves", p / "no" / "curves.json"],
+        ("cannot write", "choose a folder that exists"),
+    ),
 }
+
+
+def ingested(place: Path, **arrays: np.ndarray) -> Path:
+    assert nearfar("ingest", archived(place / "source.npz", **arrays), "--out", place / "dataset").code == 0
+    return place / "dataset"
 
 
 def sampled(good: Good, place: Path) -> Path:

@@ -14,6 +14,8 @@ _WORTH_ALL_CORES = 5e8
 """Flops of a step from which on its products gain by being split over all cores."""
 
 # Break-even points, measured with one thread on an AMD Zen 3 (AVX2): flops of different kernels differ in price.
+_FLOPS_A_SECOND = 80e9
+"""Of a core's products, where seconds on a network are to be weighed against them."""
 _DENSE_FROM = 0.45
 """The share of non-zeros from which on rows are made dense: BLAS makes about twice the flops a second, all of them."""
 _BLOCKS_FROM = 25
@@ -66,6 +68,19 @@ def steps_between_reports(judging_flops: float, flops_a_step: float, steps_per_e
     least, most = _FEWEST_STEPS
     fewest = min(max(steps_per_epoch, least), most)
     return max(fewest, round(judging_flops / (REPORT_SHARE * max(1.0, flops_a_step))))
+
+
+def factors_are_cheaper(rows: int, entries: float, touched: int, rank: int, *, sparse: bool, bandwidth: float) -> bool:
+    """Whether a push is to travel as factors, to be multiplied out by the server, rather than as a gradient.
+
+    A gradient takes one product on the worker and a row of k numbers for each touched feature on the way; factors take
+    the rows and their coefficients on the way, and the product on the server. A server serves many workers, so its
+    product counts half as much again.
+    """
+    product = 2 * rows * entries * rank / _FLOPS_A_SECOND
+    gradient_bytes = 4 * touched * (rank + 1)
+    factors_bytes = rows * (entries * (8 if sparse else 4) + 4 * rank)
+    return factors_bytes / bandwidth + 1.5 * product < gradient_bytes / bandwidth + product
 
 
 def are_most_features(touched: float, n_features: int) -> bool:

@@ -87,6 +87,16 @@ def _unwritable(path: Path, error: OSError) -> InvalidFile:
     )
 
 
+def check_free(path: Path, suffix: str) -> None:
+    """Raise unless ``path`` is the name of a file of this kind that does not exist yet, in a folder that does."""
+    if path.suffix.lower() != suffix:
+        raise InvalidFile(f"{path} is no name of a {suffix[1:]} file; expected one that ends in {suffix}")
+    if path.exists():
+        raise InvalidFile(f"{path} exists already; choose another name or remove it")
+    if not path.parent.is_dir():
+        raise InvalidFile(f"cannot write {path}: there is no such folder; choose a folder that exists and is writable")
+
+
 def make_folder(path: Path) -> None:
     """Make ``path`` and its parents, or say why it cannot be made."""
     try:

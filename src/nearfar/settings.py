@@ -14,7 +14,7 @@ StartName = Literal["random", "identity", "pca"]
 LiftName = Literal["none", "rbf"]
 RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
 ScheduleName = Literal["auto", "constant", "inverse-root", "cosine", "plateau"]
-EngineName = Literal["auto", "serial", "threads", "simulated"]
+EngineName = Literal["auto", "serial", "threads", "ray", "simulated"]
 
 BUDGET = ("steps", "epochs", "minutes", "patience")
 """The settings that say when to stop; they may change when a run is resumed."""
@@ -76,7 +76,8 @@ class TrainingSettings:
     staleness_scaling: bool = _setting(False, "divide a gradient's step size by 1 + its staleness")
 
     engine: EngineName = _setting(
-        "auto", "auto is serial for one worker with one thread, threads otherwise; simulated: on a virtual clock"
+        "auto",
+        "serial for one worker with one thread, threads otherwise; ray: a cluster; simulated: on a virtual clock",
     )
     workers: int = _setting(1, "number of workers")
     threads_per_worker: int = _setting(1, "computing threads that share one worker's copy of L")
@@ -117,6 +118,8 @@ class TrainingSettings:
         slack(self.consistency)
         if self.memory is not None:
             memory_bytes(self.memory)
+        if self.engine == "ray" and self.threads_per_worker > 1:
+            raise InvalidSettings("engine ray has one computing thread a worker; for more, ask for more workers")
         if self.engine == "serial" and self.workers * self.threads_per_worker > 1:
             raise InvalidSettings("engine serial has one worker with one thread; for more, use engine threads")
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nearfar.data.constraints import Constraints, Labels
-from nearfar.engine.cluster import Cluster, Costs
 from nearfar.engine.simulated import SimulatedEngine
-from nearfar.engine.usage import Usage
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
+from nearfar.engine.simulated.usage import Usage
 from nearfar.errors import InvalidRun, InvalidSettings
 from nearfar.files import make_folder, write_text
 from nearfar.model.preparation import prepare
@@ -58,6 +58,17 @@ class Moment:
     staleness: float
 
 
+def seconds_to(curve: Sequence[Moment], goal: float) -> float:
+    """Seconds until the objective falls to the goal, between two reports on a straight line; or ∞."""
+    if curve[0].objective <= goal:
+        return 0.0
+    for before, after in pairwise(curve):
+        if after.objective <= goal:
+            share = (before.objective - goal) / (before.objective - after.objective)
+            return before.seconds + share * (after.seconds - before.seconds)
+    return math.inf
+
+
 @dataclass(frozen=True)
 class SimulatedRun:
     """One training on one cluster."""
@@ -71,13 +82,7 @@ class SimulatedRun:
 
     def seconds_to(self, goal: float) -> float:
         """Virtual seconds until the objective falls to the goal, between two reports on a straight line; or ∞."""
-        if self.curve[0].objective <= goal:
-            return 0.0
-        for before, after in pairwise(self.curve):
-            if after.objective <= goal:
-                share = (before.objective - goal) / (before.objective - after.objective)
-                return before.seconds + share * (after.seconds - before.seconds)
-        return math.inf
+        return seconds_to(self.curve, goal)
 
     def objective_at(self, seconds: float) -> float:
         """The objective of the last report up to this moment."""
@@ -98,7 +103,7 @@ class SimulatedRun:
 class Simulation:
     """Runs of one training with more and more workers; the first has the fewest, and the others are measured by it."""
 
-    cluster: Cluster
+    cluster: SimulatedCluster
     goal: float
     runs: tuple[SimulatedRun, ...]
 
@@ -136,7 +141,7 @@ def simulate(
     points: Any,
     constraints: Constraints,
     settings: TrainingSettings,
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     *,
     workers: Sequence[int],
     consistencies: Sequence[str] = ("asp",),
@@ -155,7 +160,7 @@ def simulate(
     points, constraints, settings, labels
         As for :func:`~nearfar.train`; the budget is that of the fewest workers. The schedule auto is here
         inverse-root where there is a budget, since one over the budget would be another for each run.
-    cluster : Cluster
+    cluster : SimulatedCluster
     workers : sequence of int
     consistencies : sequence of str
         Each number of workers is tried with each; the fewest workers with the first one set the goal.
@@ -209,7 +214,7 @@ class _Problem:
     constraints: Constraints
     labels: ArrayLike | None
     source: dict[str, str] | None
-    cluster: Cluster
+    cluster: SimulatedCluster
 
     def run(self, settings: TrainingSettings, step_factor: float, goal: float, folder: Path | None) -> SimulatedRun:
         """One run, which ends when it has reached the goal."""

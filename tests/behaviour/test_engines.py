@@ -19,11 +19,31 @@ ENGINES = {
     "threads, two a worker": {"engine": "threads", "workers": 2, "threads_per_worker": 2},
     "simulated": {"engine": "simulated", "workers": 2},
 }
+CLUSTERS = {
+    "ray, asp": {"engine": "ray", "workers": 2, "consistency": "asp"},
+    "ray, bsp": {"engine": "ray", "workers": 2, "consistency": "bsp"},
+    "ray, two servers": {"engine": "ray", "workers": 2, "consistency": "ssp:2"},
+}
+"""Processes take seconds to start, so only what depends on where things run is tried on these."""
+EVERYWHERE = [*ENGINES, *CLUSTERS]
 REPRODUCIBLE = ["serial", "threads, bsp", "simulated"]
 
 
 def settings_of(engine: str, **more: object) -> nf.TrainingSettings:
-    return nf.TrainingSettings(**{"steps": 120, "block_size": 200, "seed": 3} | ENGINES[engine] | more)
+    return nf.TrainingSettings(**{"steps": 120, "block_size": 200, "seed": 3} | (ENGINES | CLUSTERS)[engine] | more)
+
+
+def engine_of(engine: str) -> nf.RayEngine | None:
+    """What settings do not say: on how many servers."""
+    return nf.RayEngine(nf.RayOptions(servers=2)) if engine == "ray, two servers" else None
+
+
+@pytest.fixture(autouse=True)
+def cluster(request: pytest.FixtureRequest) -> None:
+    """The cluster is there for those that run on one."""
+    parameters = getattr(request.node, "callspec", None)
+    if parameters and parameters.params.get("engine") in CLUSTERS:
+        request.getfixturevalue("ray_cluster")
 
 
 @pytest.fixture(scope="module")
@@ -31,35 +51,35 @@ def test_pairs(digits):
     return draw_pairs(LabelDraws(nf.Labels(digits[1])), 3000, 3000, seed=9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERYWHERE)
 def test_labels_teach_a_better_metric_than_none(engine, digits, test_pairs):
     X, y = digits
-    result = nf.train(X, y, settings_of(engine))
+    result = nf.train(X, y, settings_of(engine), engine=engine_of(engine))
     assert judge_pairs(result.metric, X, test_pairs).average_precision > 0.95
     assert result.history[-1].ap > result.history[0].ap + 0.02
     assert result.history[-1].objective < result.history[0].objective
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERYWHERE)
 def test_pairs_teach(engine, digits, test_pairs):
     X, y = digits
     pairs = draw_pairs(LabelDraws(nf.Labels(y)), 5000, 5000)
-    result = nf.train(X, pairs, settings_of(engine, loss="hinge", batch_size=400))
+    result = nf.train(X, pairs, settings_of(engine, loss="hinge", batch_size=400), engine=engine_of(engine))
     assert judge_pairs(result.metric, X, test_pairs).average_precision > 0.93
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERYWHERE)
 def test_triplets_teach(engine, digits, test_pairs):
     X, y = digits
     triplets = draw_triplets(LabelDraws(nf.Labels(y)), 5000)
-    result = nf.train(X, triplets, settings_of(engine, batch_size=400))
+    result = nf.train(X, triplets, settings_of(engine, batch_size=400), engine=engine_of(engine))
     assert judge_pairs(result.metric, X, test_pairs).average_precision > 0.93
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERYWHERE)
 def test_sparse_points_teach_as_dense_ones_do(engine, digits, test_pairs):
     X, y = digits
-    result = nf.train(sp.csr_matrix(X), y, settings_of(engine))
+    result = nf.train(sp.csr_matrix(X), y, settings_of(engine), engine=engine_of(engine))
     assert judge_pairs(result.metric, X, test_pairs).average_precision > 0.95
 
 
@@ -110,9 +130,9 @@ def test_the_unit_of_the_features_does_not_matter(engine, digits):
     assert max(aps) - min(aps) < 0.01
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", EVERYWHERE)
 def test_history_says_what_was_done(engine, digits):
-    result = nf.train(*digits, settings_of(engine))
+    result = nf.train(*digits, settings_of(engine), engine=engine_of(engine))
     first, *others = result.history
     assert first.step == 0
     for before, after in zip(result.history, others, strict=False):

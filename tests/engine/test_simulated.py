@@ -8,24 +8,26 @@ import pytest
 import scipy.sparse as sp
 
 import nearfar as nf
-from nearfar.engine.cluster import Cluster, Costs, Death, Pause, Stragglers
 from nearfar.engine.simulated import SimulatedEngine
+from nearfar.engine.simulated.cluster import Costs, Death, Pause, SimulatedCluster, Stragglers
 from nearfar.engine.supervisor import LocalSupervisor
 from nearfar.errors import InvalidRun, InvalidSettings, WorkerFailed
 from nearfar.parameter_server.worker import Worker
 
-FREE = Cluster(bandwidth=math.inf, latency=0.0, costs=Costs(0.0, 0.0))
+FREE = SimulatedCluster(bandwidth=math.inf, latency=0.0, costs=Costs(0.0, 0.0))
 """Nothing takes any time."""
 TIMED = replace(FREE, costs=Costs(1.0, 0.0))
 """A batch takes a second, all else nothing."""
-REAL = Cluster(bandwidth=1e6, latency=1e-3, costs=Costs(0.01, 0.001), spread=0.3, stragglers=Stragglers(3.0, count=1))
+REAL = SimulatedCluster(
+    bandwidth=1e6, latency=1e-3, costs=Costs(0.01, 0.001), spread=0.3, stragglers=Stragglers(3.0, count=1)
+)
 """Everything takes some time, not always the same."""
 
 
 class Simulated:
     """A short training on digits."""
 
-    def __init__(self, digits, cluster: Cluster, *, sparse: bool = False, **settings: object) -> None:
+    def __init__(self, digits, cluster: SimulatedCluster, *, sparse: bool = False, **settings: object) -> None:
         X, y = digits
         self.engine = SimulatedEngine(cluster)
         chosen = nf.TrainingSettings(**{"rank": 4, "block_size": 20, "steps": 12, "held_out": 100} | settings)
@@ -140,7 +142,7 @@ def test_cores_are_shared_evenly(simulated):
 
 @pytest.mark.parametrize("workers", [4, 16])
 def test_a_full_link_of_the_server_carries_bytes_at_its_bandwidth(simulated, workers):
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         machine_cores=1, bandwidth=1e9, server_bandwidth=1e6, latency=0.0, costs=Costs(0.001, 0.0, 1e5, 0.0)
     )
     run = simulated(cluster, workers=workers, steps=80)
@@ -152,7 +154,7 @@ def test_a_full_link_of_the_server_carries_bytes_at_its_bandwidth(simulated, wor
 
 
 def test_workers_share_the_link_of_their_machine(simulated):
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         machine_cores=8, bandwidth=1e6, server_bandwidth=1e9, latency=0.0, costs=Costs(0.001, 0.0, 1e5, 0.0)
     )
     together = simulated(cluster, workers=8, steps=80)
@@ -163,7 +165,7 @@ def test_workers_share_the_link_of_their_machine(simulated):
 
 
 def test_a_push_and_a_pull_take_what_they_really_have(simulated):
-    cluster = Cluster(bandwidth=1e6, latency=0.0, costs=Costs(0.0, 0.0))
+    cluster = SimulatedCluster(bandwidth=1e6, latency=0.0, costs=Costs(0.0, 0.0))
     bytes_a_step = 2 * 4 * 64 * (4 + 1)
     assert simulated(cluster, consistency="bsp").seconds == pytest.approx(12 * bytes_a_step / 1e6)
 
@@ -175,7 +177,7 @@ def test_minutes_are_virtual(simulated):
 
 
 def test_the_spread_is_what_was_asked_for():
-    factors = [Cluster(spread=0.4).variation(worker, clock) for worker in range(20) for clock in range(200)]
+    factors = [SimulatedCluster(spread=0.4).variation(worker, clock) for worker in range(20) for clock in range(200)]
     assert np.mean(factors) == pytest.approx(1.0, abs=0.03)
     assert np.std(factors) == pytest.approx(0.4, abs=0.03)
 
@@ -308,7 +310,7 @@ def test_too_many_copies_are_refused_with_the_sum(simulated):
 )
 def test_a_cluster_that_cannot_be_is_refused(wrong, says):
     with pytest.raises(InvalidSettings, match=says):
-        Cluster(**wrong)
+        SimulatedCluster(**wrong)
 
 
 def test_costs_that_cannot_be_are_refused():
@@ -327,7 +329,7 @@ def test_stragglers_that_cannot_be_read_are_refused(text):
 def test_stragglers_are_read():
     assert Stragglers.parse("1x4.0") == Stragglers(4.0, count=1)
     assert Stragglers.parse("25%x2") == Stragglers(2.0, share=0.25)
-    slow = Cluster(stragglers=Stragglers.parse("25%x2"))
+    slow = SimulatedCluster(stragglers=Stragglers.parse("25%x2"))
     assert [slow.slowness(worker, 8) for worker in range(8)] == [1] * 6 + [2] * 2
     assert slow.slowness(0, 1) == 1
 

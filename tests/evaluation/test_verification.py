@@ -9,13 +9,15 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from nearfar.data.constraints import Pairs
-from nearfar.errors import InvalidConstraints
-from nearfar.evaluation.verification import judge_pairs, precision_recall, roc
+from nearfar.errors import InvalidConstraints, InvalidInput, InvalidPoints, InvalidSettings
+from nearfar.evaluation import Resampling, best_threshold, judge_distances, judge_pairs, precision_recall, roc
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric
-from nearfar.objective.ranking import best_threshold
 
 side = arrays(np.float32, st.integers(1, 25), elements=st.sampled_from(np.arange(12) / 8))
+
+
+NO_INTERVALS = Resampling(0)
 
 
 def truth_and_score(near, far):
@@ -60,6 +62,17 @@ def test_a_metric_is_judged_by_its_own_threshold():
     assert (free.threshold, free.accuracy, free.equal_error_rate) == (6.0, 1.0, 0.0)
     assert (bound.threshold, bound.accuracy) == (1.5, 0.75)
     assert free.average_precision == bound.average_precision == 1.0
+    given_one = judge_pairs(metric.with_threshold(1.5), points, pairs, threshold=1.0)
+    assert (given_one.threshold, given_one.accuracy) == (1.0, 0.75)  # a pair at the threshold counts as similar
+    assert [each.threshold_from for each in (free, bound, given_one)] == ["judged pairs", "metric", "given"]
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(side, side, st.sampled_from(np.arange(-1, 14) / 8))
+def test_accuracy_counts_a_pair_at_the_threshold_as_similar(near, far, threshold):
+    judged = judge_distances(near, far, threshold=threshold, resampling=NO_INTERVALS)
+    assert judged.accuracy == pytest.approx(balanced_accuracy(near, far, threshold))
+    assert judged.intervals == {}
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -101,7 +114,7 @@ def test_equal_error_rate_lies_where_both_kinds_of_error_cross(near, far):
     pairs = Pairs(to_first[: len(near)], to_first[len(near) :])
     truth, score = truth_and_score(near, far)
     false_alarms, hits, _ = roc_curve(truth, score, drop_intermediate=False)
-    rate = judge_pairs(Euclidean(), points, pairs).equal_error_rate
+    rate = judge_pairs(Euclidean(), points, pairs, resampling=NO_INTERVALS).equal_error_rate
     assert np.interp(0.0, false_alarms + hits - 1, false_alarms) == pytest.approx(rate, abs=1e-9)
 
 
@@ -110,3 +123,52 @@ def test_one_kind_of_pair_is_not_enough(missing):
     given_pairs = {"similar": [[0, 1]], "dissimilar": [[0, 1]]} | {missing: []}
     with pytest.raises(InvalidConstraints, match=f"there are no {missing} pairs"):
         judge_pairs(Euclidean(), np.eye(2), Pairs(**given_pairs))
+
+
+def test_distances_judged_are_those_of_the_metric(digits):
+    points, pairs = digits
+    near, far = (Euclidean().pair_distances(points, kind) for kind in (pairs.similar, pairs.dissimilar))
+    assert judge_distances(near, far) == judge_pairs(Euclidean(), points, pairs)
+
+
+def test_every_interval_holds_its_figure(digits):
+    judged = judge_pairs(Euclidean(), *digits)
+    assert judged.resamples == 1000
+    assert judged.intervals.keys() == {"average_precision", "roc_auc", "equal_error_rate", "accuracy"}
+    for name, (low, high) in judged.intervals.items():
+        assert low < getattr(judged, name) < high
+        assert high - low < 0.1
+
+
+WRONG = {
+    "NaN among distances": (lambda: judge_distances([1.0, np.nan], [2.0]), InvalidInput, "a distance is NaN"),
+    "scores": (lambda: judge_distances([-1.0], [-2.0]), InvalidInput, "a distance is -2.0; expected none below 0"),
+    "NaN in a point": (
+        lambda: judge_pairs(Euclidean(), [[0.0], [np.nan]], Pairs([[0, 1]], [[0, 1]])),
+        InvalidPoints,
+        "point 1 has NaN",
+    ),
+    "another width": (
+        lambda: judge_pairs(Metric(np.eye(3)), np.eye(2), Pairs([[0, 1]], [[0, 1]])),
+        InvalidPoints,
+        "points have 2 features; this metric measures points of 3",
+    ),
+    "a pair without its point": (
+        lambda: judge_pairs(Euclidean(), np.eye(2), Pairs([[0, 2]], [[0, 1]])),
+        InvalidConstraints,
+        "index 2; there are 2 points",
+    ),
+    "a threshold that is none": (
+        lambda: judge_distances([1.0], [2.0], threshold=np.nan),
+        InvalidSettings,
+        "threshold is NaN",
+    ),
+    "resamples below 0": (lambda: Resampling(-1), InvalidSettings, "resamples is -1"),
+    "all of the resamples": (lambda: Resampling(confidence=1.0), InvalidSettings, "confidence is 1.0"),
+}
+
+
+@pytest.mark.parametrize(("act", "kind", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_named(act, kind, message):
+    with pytest.raises(kind, match=message):
+        act()

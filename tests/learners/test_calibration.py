@@ -113,7 +113,7 @@ def test_fit_passes_calibration_params_on(problem):
 
 
 def test_many_pairs_are_calibrated_on_a_sample(problem, monkeypatch):
-    monkeypatch.setattr("nearfar.learners.pairs._CALIBRATION_PAIRS", 200)
+    monkeypatch.setattr("nearfar.learners.verifier._CALIBRATION_PAIRS", 200)
     learner = nf.PairLearner(preprocessor=problem.X, steps=20, random_state=0).fit(problem.pairs, problem.y)
     assert np.mean(learner.predict(problem.pairs) == problem.y) > 0.75
 

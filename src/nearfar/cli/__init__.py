@@ -10,7 +10,9 @@ import typer
 from nearfar.cli.data import ingest, sample, synthesize
 from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
+from nearfar.cli.reports import report, watch
 from nearfar.cli.simulating import simulate
+from nearfar.cli.studies import reproduce
 from nearfar.cli.training import demo, plan, train
 from nearfar.errors import InvalidInput, NearfarError
 
@@ -31,6 +33,9 @@ for _command in (
     evaluate,
     transform,
     search,
+    report,
+    watch,
+    reproduce,
 ):  # the order of --help
     app.command()(_command)
 

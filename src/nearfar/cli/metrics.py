@@ -11,8 +11,10 @@ from nearfar.cli.options import AsJson, DatasetFolder, RunPath, Seed, note
 from nearfar.data.dataset import Dataset
 from nearfar.display import print_table
 from nearfar.errors import InvalidRun, NearfarError
-from nearfar.evaluation.search import Neighbours, check_free
-from nearfar.evaluation.summary import Summary, summarise
+from nearfar.evaluation.clustering import MOST_POINTS
+from nearfar.evaluation.search import Neighbours
+from nearfar.evaluation.summary import MOST_QUERIES, Summary, summarise
+from nearfar.files import check_free, write_json
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric, load_metric
 from nearfar.model.run import RunFolder
@@ -28,16 +30,42 @@ def evaluate(
     neighbours: Annotated[
         int, typer.Option(min=0, help="k of the k-nearest-neighbour error; 0 leaves neighbours out.")
     ] = 3,
+    queries: Annotated[int, typer.Option(min=1, help="Points whose neighbours are searched, at most.")] = MOST_QUERIES,
+    clusters: Annotated[
+        int, typer.Option(min=0, help="Points to cluster by k-means, at most; 0 leaves clusters out.")
+    ] = MOST_POINTS,
+    resamples: Annotated[
+        int | None,
+        typer.Option(min=0, help="Resamples for 95 % intervals; by default 1000, or fewer if pairs are many."),
+    ] = None,
+    curves: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .json to make with precision–recall and ROC curves.")
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Judge a metric on a dataset, beside plain Euclidean distance."""
+    if curves is not None:
+        check_free(curves, ".json")
     metric, training = _metric(run), _training_data(run)
     opened = Dataset.open(dataset)
     judged = {
-        name: summarise(distance, opened, training, n_pairs=pairs, k=neighbours, seed=seed)
+        name: summarise(
+            distance,
+            opened,
+            training,
+            n_pairs=pairs,
+            k=neighbours,
+            seed=seed,
+            most_queries=queries,
+            most_clustered=clusters,
+            resamples=resamples,
+        )
         for name, distance in (("learned", metric), ("euclidean", Euclidean()))
     }
+    note([f"{name}: {remark}" for name, summary in judged.items() for remark in summary.remarks])
+    if curves is not None:
+        write_json(curves, {name: summary.curves.to_json() for name, summary in judged.items()})
     if as_json:
         print(json.dumps({name: summary.to_json() for name, summary in judged.items()}, indent=2))
     else:
@@ -66,7 +94,7 @@ def search(
 ) -> None:
     """Find the points of a dataset that are nearest to given ones by a metric."""
     if out is not None:
-        check_free(out)
+        check_free(out, ".npz")
     metric, opened = _metric(run), Dataset.open(dataset)
     queries = open_points(query, points_key)
     found = Neighbours.search(metric, opened, queries, k)

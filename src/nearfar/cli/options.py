@@ -12,7 +12,6 @@ import typer
 from nearfar.data.constraints import Constraints, Labels
 from nearfar.data.dataset import Dataset
 from nearfar.errors import InvalidConstraints
-from nearfar.settings import TrainingSettings
 
 DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder, made by nearfar ingest.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a metric.safetensors.")]
@@ -21,35 +20,44 @@ FromLabels = Annotated[bool, typer.Option("--from-labels", help="Learn from labe
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws.")]
 
 
-def with_settings(command: Callable[..., None], own: Sequence[str] = ()) -> Callable[..., None]:
-    """Give a command one option for each training setting, in place of its parameter ``settings``.
+def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for each field of these dataclasses, in place of its parameters of those types.
 
-    Settings named in ``own`` get none: the command decides on them itself.
+    Fields named in ``without`` get none: the command decides on them itself.
     """
-    hints = get_type_hints(TrainingSettings)
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-    options = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=Annotated[
-                hints[field.name], typer.Option(help=_sentence(field.metadata["help"], hints[field.name]))
-            ],
-        )
-        for field in dataclasses.fields(TrainingSettings)
-        if field.name not in own
-    ]
 
-    def expanded(**given: Any) -> None:
-        settings = TrainingSettings(**{option.name: given.pop(option.name) for option in options})
-        command(**given, settings=settings)
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())
+        name_of = {parameter.annotation: parameter.name for parameter in own if parameter.annotation in kinds}
+        options = {
+            kind: [
+                _option(field, get_type_hints(kind)) for field in dataclasses.fields(kind) if field.name not in without
+            ]
+            for kind in kinds
+        }
 
-    expanded.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters if p.name != "settings"), *options]
+        def expanded(**given: Any) -> None:
+            for kind, of_kind in options.items():
+                given[name_of[kind]] = kind(**{option.name: given.pop(option.name) for option in of_kind})
+            command(**given)
+
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.annotation not in kinds]
+        every = [option for kind in kinds for option in options[kind]]
+        expanded.__signature__ = inspect.Signature([*kept, *every])  # type: ignore[attr-defined]
+        expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
+        return expanded
+
+    return expand
+
+
+def _option(field: "dataclasses.Field[Any]", hints: dict[str, Any]) -> inspect.Parameter:
+    text = _sentence(field.metadata["help"], hints[field.name])
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=field.default,
+        annotation=Annotated[hints[field.name], typer.Option(help=text)],
     )
-    expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
-    return expanded
 
 
 def _sentence(text: str, hint: Any) -> str:

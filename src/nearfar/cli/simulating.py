@@ -4,16 +4,15 @@ import json
 import math
 import sys
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nearfar.cli.options import AsJson, DatasetFolder, FromLabels, constraints_of, with_settings
+from nearfar.cli.options import AsJson, DatasetFolder, FromLabels, constraints_of, with_options
 from nearfar.data.dataset import Dataset
 from nearfar.display import print_table
-from nearfar.engine.cluster import Cluster, Costs, Death, Pause, Pulls, Stragglers
+from nearfar.engine.simulated.cluster import Costs, Death, Pause, Pulls, SimulatedCluster, Stragglers
 from nearfar.errors import InvalidSettings
 from nearfar.settings import TrainingSettings
 from nearfar.simulation import PaperShape, SimulatedRun, Simulation, check, planned_costs
@@ -24,7 +23,7 @@ _SHARES_OF_TIME = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1)
 """Moments at which the table of curves has columns, as shares of the first run's time."""
 
 
-@partial(with_settings, own=("workers", "consistency", "engine"))
+@with_options(TrainingSettings, without=("workers", "consistency", "engine"))
 def simulate(
     dataset: DatasetFolder,
     workers: Annotated[
@@ -80,7 +79,7 @@ def simulate(
     settings: TrainingSettings,
 ) -> None:
     """Say what more workers would be worth: train on simulated machines, with real gradients on a virtual clock."""
-    described = Cluster(
+    described = SimulatedCluster(
         machine_cores=machine_cores,
         bandwidth=bandwidth_bytes(bandwidth),
         latency=duration_seconds(latency, "latency"),

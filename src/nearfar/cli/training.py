@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from nearfar.cli.options import DatasetFolder, FromLabels, constraints_of, with_settings
+from nearfar.cli.options import DatasetFolder, FromLabels, constraints_of, with_options
 from nearfar.data.constraints import Constraints
 from nearfar.data.dataset import Dataset
-from nearfar.demo import run_demo
 from nearfar.display import TrainingDisplay, print_plan
+from nearfar.engine.ray_cluster import RayEngine, RayOptions
 from nearfar.errors import InvalidSettings
 from nearfar.model.training import train as train_metric
 from nearfar.planning import plan as plan_training
@@ -18,12 +18,17 @@ from nearfar.planning import stand_in
 from nearfar.settings import TrainingSettings
 
 
-def demo() -> None:
-    """Learn a metric for scikit-learn's digits. Two asynchronous workers train it; a table shows what it is worth."""
-    run_demo()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The report to make.")] = Path("nearfar-demo.html"),
+) -> None:
+    """Learn metrics for scikit-learn's digits. Two workers train them; a table and a report show their worth."""
+    from nearfar.demo import run_demo  # noqa: PLC0415 - the only command that needs scikit-learn's data
+
+    run_demo(out)
+    print(f"{out}: the report; open it in a browser")
 
 
-@with_settings
+@with_options(TrainingSettings, RayOptions)
 def train(
     dataset: DatasetFolder,
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder to make, or to go on with.")],
@@ -31,14 +36,18 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
     *,
     settings: TrainingSettings,
+    cluster: RayOptions,
 ) -> None:
     """Learn a metric from a dataset. Stored constraints train where there are any, else the labels do."""
+    if settings.engine != "ray" and cluster != RayOptions():
+        raise InvalidSettings("servers, addresses and the like are for a cluster; add --engine ray")
     opened = Dataset.open(dataset)
     with TrainingDisplay(settings.workers) as display:
         result = train_metric(
             opened.points,
             constraints_of(opened, from_labels),
             settings,
+            engine=RayEngine(cluster) if settings.engine == "ray" else None,
             labels=opened.labels,
             run=out,
             resume=resume,
@@ -54,7 +63,7 @@ def train(
     print(f"{out}: {result.history[-1].step} steps, held-out objective {kept.objective:.4f}{ap}; {result.ended}")
 
 
-@with_settings
+@with_options(TrainingSettings)
 def plan(
     dataset: Annotated[
         Path | None, typer.Argument(metavar="[DATASET]", help="A dataset folder; without one, give sizes.")

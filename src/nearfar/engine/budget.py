@@ -56,6 +56,11 @@ class Budget:
             self._begun += 1
             return True
 
+    def recount(self, steps_done: int) -> None:
+        """Only so many of the steps that were begun are done, and the others will never be."""
+        with self._lock:
+            self._begun = steps_done
+
     def give_back(self) -> None:
         """A step that was begun will not be pushed."""
         with self._lock:

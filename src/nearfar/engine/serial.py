@@ -1,12 +1,22 @@
 """One worker, no queues, no threads: the deterministic reference."""
 
+import time
+
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.steps import steps_of
+from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.worker import Worker
+from nearfar.settings import EngineName
 
 
 class SerialEngine:
     """The worker computes on the server's own L, and the server applies each gradient at once."""
+
+    name: EngineName = "serial"
+    now = staticmethod(time.monotonic)
+
+    def servers(self, server: Server) -> Server:
+        return server
 
     def run(self, job: Job, supervisor: Supervisor) -> None:
         clock = job.clocks.join(0)

@@ -5,18 +5,17 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.engine.budget import Budget
+from nearfar.engine.engine import Servers
 from nearfar.errors import Diverged
 from nearfar.objective.judging import Judge
 from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
 from nearfar.parameter_server.messages import Applied
 from nearfar.parameter_server.progress import Progress, Report
-from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import Schedule
 
 _BETTER_BY = 1e-3
@@ -41,7 +40,7 @@ class Watch:
 
 
 class LocalSupervisor:
-    """Supervises a server of this process.
+    """Supervises from the process that called for training.
 
     Attributes
     ----------
@@ -52,14 +51,14 @@ class LocalSupervisor:
         The L of the best report, kept where patience may end the training.
     """
 
-    def __init__(self, server: Server, budget: Budget, watch: Watch) -> None:
+    def __init__(self, server: Servers, budget: Budget, watch: Watch) -> None:
         self.history: list[Report] = []
         self.ended = "the budget is used up"
         self.best: NDArray[np.float32] | None = None
         self.progress = Progress()
         self._server, self._budget, self._watch = server, budget, watch
         self._all_features = np.arange(server.features.start, server.features.stop, dtype=np.int32)
-        self._best_known = np.full(len(server.Lt), -1, np.int64)
+        self._best_known = np.full(len(server.features), -1, np.int64)
         self._interrupted = threading.Event()
         self._best_objective = math.inf
         self._reports_since_best = 0
@@ -105,6 +104,14 @@ class LocalSupervisor:
         if left:
             warnings.warn(f"{message}; its shards go to the {left} that are left", RuntimeWarning, stacklevel=2)
 
+    def servers_went_back(self, version: int) -> None:
+        self._next_report = min(self._next_report, version + self._watch.report_every)
+        warnings.warn(
+            f"a server was lost; all went back to step {version}, and {self.progress.lost} pushes are lost in all",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
     def finish(self) -> None:
         """The last report and the last checkpoint."""
         if not self.history or self.history[-1].step < self._server.version:
@@ -121,8 +128,7 @@ class LocalSupervisor:
                 "lower step_size, or look for extreme values in the points"
             )
         began = self._budget.elapsed
-        arrays: dict[str, NDArray[Any]] = {"Lt": self._server.Lt}
-        arrays |= {f"rule.{key}": array for key, array in self._server.rule.state.items()}
+        arrays = dict(self._server.state())
         if self.best is not None:
             arrays["best"] = self.best
         values = {
@@ -139,12 +145,7 @@ class LocalSupervisor:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint: the server's L, its rule's state and version, and all that was counted."""
-        prefix = "rule."
-        np.copyto(self._server.Lt, checkpoint.arrays["Lt"])
-        self._server.rule.restore(
-            {key.removeprefix(prefix): array for key, array in checkpoint.arrays.items() if key.startswith(prefix)}
-        )
-        self._server.restore(checkpoint.step)
+        self._server.restore(checkpoint.step, checkpoint.arrays)
         values = checkpoint.values
         self.best = checkpoint.arrays.get("best")
         self._best_objective = values["best_objective"]
@@ -165,7 +166,7 @@ class LocalSupervisor:
     def _report(self) -> None:
         step = self._server.version
         self._next_report = (step // self._watch.report_every + 1) * self._watch.report_every
-        judgement = self._watch.judge(self._server.Lt) if self._watch.judge else None
+        judgement = self._watch.judge(self._server.read()) if self._watch.judge else None
         report = self.progress.report(step, self._budget.elapsed, self._budget.used(step), judgement)
         self.history.append(report)
         self._compare(report)
@@ -179,7 +180,7 @@ class LocalSupervisor:
             self._reports_since_best = 0
             if self._watch.patience is not None:
                 if self.best is None:
-                    self.best = np.empty_like(self._server.Lt)
+                    self.best = np.empty_like(self._server.read())
                 self._server.pull(self._all_features, self.best, self._best_known)  # copies what changed since the last
         else:
             self._reports_since_best += 1

@@ -6,6 +6,7 @@ other only through queues and, where consistency asks for it, through the clocks
 """
 
 import threading
+import time
 from queue import SimpleQueue
 
 import numpy as np
@@ -13,8 +14,10 @@ import numpy as np
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.steps import steps_of
 from nearfar.errors import WorkerFailed
+from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import LocalStep
 from nearfar.parameter_server.worker import Task, Worker
+from nearfar.settings import EngineName
 
 _PATIENCE = 0.05
 """Seconds that the update thread waits for a push before it looks around."""
@@ -22,6 +25,12 @@ _PATIENCE = 0.05
 
 class ThreadsEngine:
     """Runs workers as threads, until the budget is used up, the supervisor says stop, or every worker is gone."""
+
+    name: EngineName = "threads"
+    now = staticmethod(time.monotonic)
+
+    def servers(self, server: Server) -> Server:
+        return server
 
     def run(self, job: Job, supervisor: Supervisor) -> None:
         _Run(job, supervisor).until_done()

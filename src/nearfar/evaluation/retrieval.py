@@ -1,20 +1,22 @@
 """What is nearest? Exact neighbours, and how often they are of the right class."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.constraints import Labels
-from nearfar.data.points import Floats
+from nearfar.data.points import Floats, Points
 from nearfar.errors import InvalidConstraints, InvalidPoints, InvalidSettings
-from nearfar.model.distance import Distance, places, squared_between
+from nearfar.evaluation.bootstrap import Interval, Resampling, mean_intervals
+from nearfar.evaluation.nearest import Counts, nearest
+from nearfar.evaluation.nearest_kernels import ROW_BITS, precision_at_r
+from nearfar.model.distance import Distance
 
-_CHUNK_BYTES = 32 << 20
-_TILE_BYTES = 32 << 20
-_NUMBERS_A_POINT = 512  # keeps a chunk of narrow points to 16 thousand, so that a tile has some hundreds of rows
+_MOST_RANKED = 1 << 28
+"""Neighbours looked at for MAP@R, over all queries: where there are more, it is judged on some of the queries."""
 
 Codes = NDArray[np.int32]
 
@@ -24,8 +26,8 @@ def neighbours(
 ) -> tuple[NDArray[np.int64], Floats]:
     """The k nearest reference points of each query, found by comparing all with all.
 
-    Memory beyond the result stays below about 256 MB: all distances are never held at once. They are rounded
-    as those of :meth:`~nearfar.model.distance.Distance.pairwise_blocks` are.
+    Memory beyond the result stays below about 1 GB, whatever the numbers of points: all distances are never held at
+    once. They are rounded as those of :meth:`~nearfar.model.distance.Distance.pairwise_blocks` are.
 
     Parameters
     ----------
@@ -40,24 +42,16 @@ def neighbours(
     Returns
     -------
     (indices, distances)
-        Arrays of shape (n, k): the nearest first; of equally near ones, any.
+        Arrays of shape (n, k): the nearest first; of equally near ones, those of lower rows.
     """
     asked, known = metric.two_sets(queries, references)
-    _check_count(k, len(asked), len(known), leave_one_out)
-    origin = metric.origin(known, asked)
-    indices = np.zeros((len(asked), k), np.int64)
-    nearest = np.full((len(asked), k), np.inf, np.float32)
-    for rows in places(len(asked), max(metric.width(asked), _NUMBERS_A_POINT), _CHUNK_BYTES):
-        left = metric.projected(asked, np.arange(rows.start, rows.stop), origin)
-        for columns in places(len(known), max(metric.width(known), _NUMBERS_A_POINT), _CHUNK_BYTES):
-            right = metric.projected(known, np.arange(columns.start, columns.stop), origin)
-            for part in places(rows.stop - rows.start, columns.stop - columns.start, _TILE_BYTES):
-                tile = squared_between(left[part], right)
-                place = slice(rows.start + part.start, rows.start + part.stop)
-                if leave_one_out:
-                    _hide_selves(tile, place.start, columns.start)
-                _keep_nearest(tile, columns.start, indices[place], nearest[place])
-    return indices, np.sqrt(nearest, out=nearest)
+    own_rows = _own_rows(leave_one_out, len(asked), len(known))
+    _check_count(k, known, own_rows)
+    indices = np.empty((len(asked), k), np.int64)
+    distances = np.empty((len(asked), k), np.float32)
+    for found in nearest(metric, asked, known, np.full(len(asked), k), own_rows):
+        indices[found.queries], distances[found.queries] = found.rows(k), found.squared_distances(k)
+    return indices, np.sqrt(distances, out=distances)
 
 
 @dataclass(frozen=True)
@@ -65,9 +59,20 @@ class Retrieval:
     """How often the neighbours of a query are of its class."""
 
     error: float
-    """The share of queries whose nearest references vote for a wrong class."""
+    """The share of queries whose k nearest references vote for a wrong class."""
     recall: dict[int, float]
     """For each k, the share of queries with at least one point of their class among the k nearest references."""
+    map_at_r: float
+    """Mean average precision at R (Musgrave et al. 2020): see :func:`judge_neighbours`."""
+    k: int
+    """How many references voted."""
+    n_queries: int
+    n_references: int
+    n_ranked: int
+    """How many of the queries MAP@R was judged on."""
+    resamples: int
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    """Of ``error``, ``recall_at_…`` and ``map_at_r``, when queries are drawn anew."""
 
 
 def judge_neighbours(
@@ -79,12 +84,20 @@ def judge_neighbours(
     *,
     k: int = 3,
     ks: Sequence[int] = (1, 5, 10),
-    leave_one_out: bool = False,
+    leave_one_out: bool | ArrayLike = False,
+    resampling: Resampling | None = None,
 ) -> Retrieval:
     """Judge a metric by the nearest references of each query.
 
     In the vote, the class with most votes wins; of classes with equally many, the one whose point is nearest. A query
-    whose class no reference has is always an error, and always missed.
+    whose class no reference has is always an error, always missed, and counts 0 in MAP@R.
+
+    MAP@R is the mean over queries of ``1/R · Σ P(i)``, the sum over those i from 1 to R whose reference is of the
+    query's class, with R the number of references of that class and P(i) the share of that class among the i nearest.
+    It is 1 if, for every query, all of its class come before all others. Where the R of all queries add up to more
+    than 2²⁸, it is judged on as many of them, drawn at random, as keep below.
+
+    Memory stays below about 1 GB, whatever the numbers of points.
 
     Parameters
     ----------
@@ -95,68 +108,119 @@ def judge_neighbours(
         How many neighbours vote.
     ks : sequence of int
         For which numbers of neighbours to give the recall; those beyond the number of references are left out.
-    leave_one_out : bool
-        The queries are the references themselves: a point is not its own neighbour.
+    leave_one_out : bool, or array of shape (n,)
+        The queries are the references themselves, in the same order: a point is not its own neighbour. Where they are
+        only some of the references: the row of each.
+    resampling : Resampling, optional
+        How confidence intervals are made, by drawing queries anew.
     """
+    resampling = resampling or Resampling()
     if not len(ks) or min(ks) < 1:
         raise InvalidSettings(f"ks is {tuple(ks)}; expected one or more numbers of neighbours, each 1 or more")
-    most = len(np.asarray(reference_labels)) - leave_one_out
-    possible = [each for each in ks if each <= most]
-    truth, found = _classes_found(
-        metric, references, reference_labels, queries, query_labels, k=max(k, *possible, 1), leave_one_out=leave_one_out
-    )
-    votes = np.column_stack([(found[:, :k] == found[:, [i]]).sum(axis=1) for i in range(k)])
-    winner = np.argmax(votes, axis=1)  # the first, so the nearest, of those with most votes
-    hits = found == truth[:, np.newaxis]
-    return Retrieval(
-        error=float(np.mean(found[np.arange(len(found)), winner] != truth)),
-        recall={each: float(np.mean(hits[:, :each].any(axis=1))) for each in possible},
-    )
-
-
-def _classes_found(
-    metric: Distance,
-    references: Any,
-    reference_labels: ArrayLike,
-    queries: Any,
-    query_labels: ArrayLike,
-    *,
-    k: int,
-    leave_one_out: bool,
-) -> tuple[Codes, Codes]:
-    """The class of each query, and the classes of its k nearest references, nearest first."""
     asked, known = metric.two_sets(queries, references)
+    codes = _codes(asked, query_labels, known, reference_labels)
+    own_rows = _own_rows(leave_one_out, len(asked), len(known))
+    _check_count(k, known, own_rows)
+    possible = [each for each in ks if each <= len(known) - (own_rows is not None)]
+    most = max(k, *possible, 1)
+    truth, classes, precisions = _ranked(metric, asked, known, codes, most, own_rows, resampling.seed)
+    hits = classes == truth[:, np.newaxis]
+    values = {
+        "error": _winners(classes, k) != truth,
+        **{f"recall_at_{each}": hits[:, :each].any(axis=1) for each in possible},
+    }
+    intervals = mean_intervals({name: each.astype(np.float64) for name, each in values.items()}, resampling)
+    return Retrieval(
+        error=float(values["error"].mean()),
+        recall={each: float(values[f"recall_at_{each}"].mean()) for each in possible},
+        map_at_r=float(precisions.mean()),
+        k=k,
+        n_queries=len(asked),
+        n_references=len(known),
+        n_ranked=len(precisions),
+        resamples=resampling.count(len(asked)),
+        intervals=intervals | mean_intervals({"map_at_r": precisions}, resampling),
+    )
+
+
+def _codes(asked: Points, query_labels: ArrayLike, known: Points, reference_labels: ArrayLike) -> tuple[Codes, Codes]:
+    """The classes of queries and references as numbers."""
     for name, labels, points in (("query", query_labels, asked), ("reference", reference_labels, known)):
         if np.shape(labels) != (len(points),):
             raise InvalidConstraints(
                 f"{name} labels have shape {np.shape(labels)}; expected ({len(points)},), one a {name} point"
             )
-    codes = Labels(np.concatenate((np.asarray(reference_labels), np.asarray(query_labels)))).codes
-    indices, _ = neighbours(metric, asked, known, k, leave_one_out=leave_one_out)
-    return codes[len(known) :], codes[: len(known)][indices]
+    both = Labels(np.concatenate((np.asarray(reference_labels), np.asarray(query_labels))))
+    if len(both.classes) < 2:
+        raise InvalidConstraints(
+            f"all labels are {both.classes[0]}; expected at least two classes, else every neighbour is right"
+        )
+    return both.codes[len(known) :], both.codes[: len(known)]
 
 
-def _check_count(k: int, n_queries: int, n_references: int, leave_one_out: bool) -> None:
-    if leave_one_out and n_queries != n_references:
+def _ranked(
+    metric: Distance,
+    asked: Points,
+    known: Points,
+    codes: tuple[Codes, Codes],
+    most: int,
+    own_rows: Counts | None,
+    seed: int,
+) -> tuple[Codes, Codes, NDArray[np.float64]]:
+    """The class of each query, the classes of its nearest references, and the average precisions at R."""
+    truth, reference_codes = codes
+    of_class = np.bincount(reference_codes, minlength=int(truth.max()) + 1)[truth]
+    relevant = of_class if own_rows is None else of_class - (reference_codes[own_rows] == truth)
+    ranked = _within(relevant, _MOST_RANKED, seed)
+    relevant = np.where(ranked, relevant, 0)
+    classes = np.empty((len(asked), most), np.int32)
+    precisions = np.empty(len(asked))
+    for found in nearest(metric, asked, known, np.maximum(relevant, most), own_rows):
+        place = found.queries
+        classes[place] = reference_codes[found.rows(most)]
+        precision_at_r(found.keys, found.starts, relevant[place], truth[place], reference_codes, precisions[place])
+    return truth, classes, precisions[ranked]
+
+
+def _within(relevant: Counts, most: int, seed: int) -> NDArray[np.bool_]:
+    """Queries whose numbers of references add up to no more than ``most``: all, or, at random, some; at least one."""
+    order = np.random.default_rng([seed, 4]).permutation(len(relevant))
+    count = max(1, int(np.searchsorted(relevant[order].cumsum(), most, side="right")))
+    chosen = np.zeros(len(relevant), np.bool_)
+    chosen[order[:count]] = True
+    return chosen
+
+
+def _winners(classes: Codes, k: int) -> Codes:
+    """The class that the first k references vote for."""
+    votes = np.column_stack([(classes[:, :k] == classes[:, [i]]).sum(axis=1) for i in range(k)])
+    winner = np.argmax(votes, axis=1)  # the first, so the nearest, of those with most votes
+    winners: Codes = classes[np.arange(len(classes)), winner]
+    return winners
+
+
+def _own_rows(leave_one_out: bool | ArrayLike, n_queries: int, n_references: int) -> Counts | None:
+    """The row of each query among the references, or None."""
+    if leave_one_out is False:
+        return None
+    if leave_one_out is not True:
+        rows = np.asarray(leave_one_out)
+        if rows.shape != (n_queries,) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= n_references:
+            raise InvalidPoints(
+                f"leave_one_out is neither a boolean nor the row of each of {n_queries} queries among "
+                f"{n_references} references"
+            )
+        return rows.astype(np.int64)
+    if n_queries != n_references:
         raise InvalidPoints(
             f"leave_one_out is for queries that are the references; there are {n_queries} and {n_references}"
         )
-    most = n_references - 1 if leave_one_out else n_references
-    if not 1 <= k <= most:
+    return np.arange(n_queries)
+
+
+def _check_count(k: int, known: Points, own_rows: Counts | None) -> None:
+    most = len(known) - (own_rows is not None)
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= most:
         raise InvalidSettings(f"k is {k}; expected from 1 to {most}, the number of points that can be neighbours")
-
-
-def _hide_selves(tile: Floats, first_row: int, first_column: int) -> None:
-    selves = np.arange(max(first_row, first_column), min(first_row + tile.shape[0], first_column + tile.shape[1]))
-    tile[selves - first_row, selves - first_column] = np.inf
-
-
-def _keep_nearest(tile: Floats, first_column: int, indices: NDArray[np.int64], nearest: Floats) -> None:
-    """Merge a tile of squared distances into the nearest so far, in place; those are kept in order."""
-    k = nearest.shape[1]
-    columns = np.argpartition(tile, min(k, tile.shape[1]) - 1, axis=1)[:, :k]
-    distances = np.concatenate((nearest, np.take_along_axis(tile, columns, axis=1)), axis=1)
-    candidates = np.concatenate((indices, columns + first_column), axis=1)
-    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    nearest[:] = np.take_along_axis(distances, order, axis=1)
-    indices[:] = np.take_along_axis(candidates, order, axis=1)
+    if len(known) >= 1 << ROW_BITS:
+        raise InvalidPoints(f"there are {len(known)} references; expected fewer than 2**{ROW_BITS}: use a vector index")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from nearfar.data.dataset import Dataset
 from nearfar.data.points import Floats, Points
-from nearfar.errors import InvalidFile, InvalidInput, InvalidPoints, InvalidSettings
+from nearfar.errors import InvalidInput, InvalidSettings
 from nearfar.evaluation.retrieval import neighbours
-from nearfar.files import atomic_file
-from nearfar.model.distance import Distance, places, squared_norms
+from nearfar.files import atomic_file, check_free
+from nearfar.model.distance import Distance, places, squared_norms, too_far
 
 Found = tuple[NDArray[np.int64], Floats]
 
@@ -72,7 +72,7 @@ def _found_by_faiss(
         left = metric.projected(asked, np.arange(place.start, place.stop), origin)
         _, indices[place] = faiss.knn(left, right, k)
     if (indices < 0).any():  # FAISS finds nothing at a distance that is not finite
-        raise _too_far()
+        raise too_far()
     return indices
 
 
@@ -92,12 +92,8 @@ def _measured(
         indices[place] = np.take_along_axis(indices[place], order, axis=1)
         distances[place] = np.take_along_axis(squared, order, axis=1)
     if not np.isfinite(distances).all():
-        raise _too_far()
+        raise too_far()
     return indices, np.sqrt(distances, out=distances)
-
-
-def _too_far() -> InvalidPoints:
-    return InvalidPoints("squared distances are too large for float32; divide the points by their largest value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,18 +142,10 @@ class Neighbours:
 
     def write(self, out: Path) -> None:
         """Write arrays ``indices``, ``distances`` and, if known, ``labels`` to an .npz file, atomically."""
-        check_free(out)
+        check_free(out, ".npz")
         with atomic_file(out) as file:
             np.savez(file, allow_pickle=False, **self._arrays())
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"indices": self.indices, "distances": self.distances}
         return arrays if self.labels is None else arrays | {"labels": self.labels}
-
-
-def check_free(out: Path) -> None:
-    """Raise unless ``out`` is the name of an .npz file that does not exist yet."""
-    if out.suffix.lower() != ".npz":
-        raise InvalidFile(f"{out} is no name of an .npz file; expected one that ends in .npz")
-    if out.exists():
-        raise InvalidFile(f"{out} exists already; choose another name or remove it")

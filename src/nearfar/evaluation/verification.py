@@ -1,17 +1,15 @@
 """Are these two alike? Judges a metric on pairs whose answer is known."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearfar.data.constraints import Pairs
-from nearfar.errors import InvalidConstraints
-from nearfar.model.distance import Distance
-from nearfar.objective.ranking import Distances, average_precision, best_threshold, cumulative_counts, roc_auc
-
-Curve = NDArray[np.float64]
+from nearfar.errors import InvalidSettings
+from nearfar.evaluation.bootstrap import Interval, Resampling, balanced_accuracy_interval, ranking_intervals
+from nearfar.model.distance import Distance, too_far
+from nearfar.objective.ranking import Curve, Distances, Ranking
 
 
 @dataclass(frozen=True)
@@ -25,16 +23,28 @@ class Verification:
     accuracy: float
     """Balanced: the mean of the shares of similar and of dissimilar pairs that the threshold has right."""
     threshold: float
-    """The metric's own, or, if it has none, the one that is best on these very pairs."""
+    """Pairs at this distance or nearer count as similar."""
+    threshold_from: str
+    """Where it comes from: ``"metric"``, ``"given"``, or ``"judged pairs"``, on which it is the best there is."""
     equal_error_rate: float
     """Share of errors at the threshold where both kinds are equally frequent."""
     n_similar: int
     n_dissimilar: int
     precision_at_recall: dict[str, float]
     """The precision–recall curve at recall 0.1, 0.2, … 1.0."""
+    resamples: int = 0
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    """Of ``average_precision``, ``roc_auc``, ``equal_error_rate`` and ``accuracy``, when pairs are drawn anew."""
 
 
-def judge_pairs(metric: Distance, points: Any, pairs: Pairs) -> Verification:
+def judge_pairs(
+    metric: Distance,
+    points: Any,
+    pairs: Pairs,
+    *,
+    threshold: float | None = None,
+    resampling: Resampling | None = None,
+) -> Verification:
     """Judge a metric on similar and dissimilar pairs.
 
     Parameters
@@ -43,71 +53,101 @@ def judge_pairs(metric: Distance, points: Any, pairs: Pairs) -> Verification:
     points : points of shape (n, d)
     pairs : Pairs
         At least one similar and one dissimilar pair, of points that the metric has not seen in training.
+    threshold : float, optional
+        What the accuracy is judged at. By default the metric's own; if it has none, the best on these very pairs.
+    resampling : Resampling, optional
+        How confidence intervals are made; by default from 1,000 resamples of the pairs.
     """
-    near = metric.pair_distances(points, pairs.similar)
-    far = metric.pair_distances(points, pairs.dissimilar)
-    threshold = best_threshold(near, far) if metric.threshold is None else metric.threshold
-    cut = np.float64(threshold)  # a plain float would be rounded to float32 before it is compared
+    judged = judge_ranking(
+        rank_pairs(metric, points, pairs), metric.threshold if threshold is None else threshold, resampling
+    )
+    own = threshold is None and metric.threshold is not None
+    return replace(judged, threshold_from="metric") if own else judged
+
+
+def judge_distances(
+    near: Distances, far: Distances, *, threshold: float | None = None, resampling: Resampling | None = None
+) -> Verification:
+    """Judge distances of similar and of dissimilar pairs, wherever they come from; see :func:`judge_pairs`.
+
+    Parameters
+    ----------
+    near, far : arrays of shape (n,) and (m,)
+        Distances of the similar and of the dissimilar pairs, at least one of each.
+    threshold : float, optional
+    resampling : Resampling, optional
+    """
+    return judge_ranking(Ranking.of(near, far), threshold, resampling)
+
+
+def rank_pairs(metric: Distance, points: Any, pairs: Pairs) -> Ranking:
+    """The pairs in the order of their distances: what all figures and curves are made from."""
+    ranking = Ranking.of(metric.pair_distances(points, pairs.similar), metric.pair_distances(points, pairs.dissimilar))
+    if not np.isfinite(ranking.distances[-1]):
+        raise too_far()
+    return ranking
+
+
+def judge_ranking(ranking: Ranking, threshold: float | None, resampling: Resampling | None = None) -> Verification:
+    """The figures of ranked pairs; without a threshold, the accuracy is that of the best on these pairs."""
+    resampling = resampling or Resampling()
+    cut = ranking.best_threshold() if threshold is None else threshold
+    if np.isnan(cut):
+        raise InvalidSettings("threshold is NaN; expected a distance")
+    hits, false_alarms = ranking.rates_at(cut)
+    intervals = ranking_intervals(ranking, resampling)
+    accuracy = balanced_accuracy_interval(hits, false_alarms, ranking, resampling)
     return Verification(
-        average_precision=average_precision(near, far),
-        roc_auc=roc_auc(near, far),
-        accuracy=float((np.mean(near <= cut) + np.mean(far > cut)) / 2),
-        threshold=threshold,
-        equal_error_rate=_equal_error_rate(near, far),
-        n_similar=len(near),
-        n_dissimilar=len(far),
-        precision_at_recall=_precision_at_recall(near, far),
+        average_precision=ranking.average_precision(),
+        roc_auc=ranking.roc_auc(),
+        accuracy=(hits + 1 - false_alarms) / 2,
+        threshold=cut,
+        threshold_from="judged pairs" if threshold is None else "given",
+        equal_error_rate=ranking.equal_error_rate(),
+        n_similar=ranking.n_near,
+        n_dissimilar=ranking.n_far,
+        precision_at_recall=_precision_at_recall(ranking),
+        resamples=resampling.count(ranking.n_near + ranking.n_far),
+        intervals=intervals | ({} if accuracy is None else {"accuracy": accuracy}),
     )
 
 
 def precision_recall(near: Distances, far: Distances) -> tuple[Curve, Curve, Distances]:
     """Precision and recall of "similar if at or below the threshold", for each distance that occurs.
 
+    Parameters
+    ----------
+    near, far : arrays of shape (n,) and (m,)
+        Distances of the similar and of the dissimilar pairs, at least one of each.
+
     Returns
     -------
     (precision, recall, thresholds)
         Arrays of one length. Recall ascends to 1.
     """
-    thresholds, nears, fars = _counts(near, far)
-    return nears / (nears + fars), nears / len(near), thresholds
+    ranking = Ranking.of(near, far)
+    return *ranking.precision_recall(), ranking.distances
 
 
 def roc(near: Distances, far: Distances) -> tuple[Curve, Curve, Distances]:
     """The shares of dissimilar and of similar pairs at or below a threshold, for each distance that occurs.
+
+    Parameters
+    ----------
+    near, far : arrays of shape (n,) and (m,)
+        Distances of the similar and of the dissimilar pairs, at least one of each.
 
     Returns
     -------
     (false_positive_rate, true_positive_rate, thresholds)
         Arrays of one length. Both rates ascend from 0, at threshold −∞, to 1.
     """
-    thresholds, nears, fars = _counts(near, far)
-    start = np.zeros(1)
-    return (
-        np.concatenate((start, fars / len(far))),
-        np.concatenate((start, nears / len(near))),
-        np.concatenate((np.full(1, -np.inf, thresholds.dtype), thresholds)),
-    )
+    ranking = Ranking.of(near, far)
+    below_all = np.full(1, -np.inf, ranking.distances.dtype)
+    return *ranking.roc(), np.concatenate((below_all, ranking.distances))
 
 
-def _precision_at_recall(near: Distances, far: Distances) -> dict[str, float]:
-    precision, recall, _ = precision_recall(near, far)
+def _precision_at_recall(ranking: Ranking) -> dict[str, float]:
+    precision, recall = ranking.precision_recall()
     places = np.searchsorted(recall, np.arange(1, 11) / 10 - 1e-12)
     return {f"{(i + 1) / 10:.1f}": float(precision[place]) for i, place in enumerate(places)}
-
-
-def _equal_error_rate(near: Distances, far: Distances) -> float:
-    """Where the line through two successive points of the ROC curve has as many misses as false alarms."""
-    false_alarms, hits, _ = roc(near, far)
-    excess = false_alarms - (1.0 - hits)  # ascends from -1 to 1
-    after = int(np.searchsorted(excess, 0.0))
-    share = -excess[after - 1] / (excess[after] - excess[after - 1])
-    return float(false_alarms[after - 1] + share * (false_alarms[after] - false_alarms[after - 1]))
-
-
-def _counts(near: Distances, far: Distances) -> tuple[Distances, NDArray[np.int64], NDArray[np.int64]]:
-    for kind, distances in (("similar", near), ("dissimilar", far)):
-        if not len(distances):
-            raise InvalidConstraints(
-                f"there are no {kind} pairs; judging takes at least one similar and one dissimilar pair"
-            )
-    return cumulative_counts(near, far)

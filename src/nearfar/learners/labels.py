@@ -148,29 +148,46 @@ class LabelLearner(Learner):
         if groups is not None:
             self._learn(points, groups, kind, partial=partial)
             return self
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(points if hasattr(points, "shape") else range(len(points)), labels)
-        if len(labels) < 2:
-            raise InvalidConstraints(
-                f"Found array with {len(labels)} sample(s) while a minimum of 2 is required by {type(self).__name__}."
-            )
-        labelled = self._labelled(labels)
-        if labelled is not None:
-            if not len(labelled):
-                raise InvalidConstraints(f"all points have the label {self.unlabelled!r} of those without one")
-            points, labels = as_points(points).chosen(labelled), labels[labelled]
-        check_array(labels, ensure_2d=False, dtype=None, input_name="y")
-        check_classification_targets(labels)
+        points, labels = labelled_points(points, y, self.unlabelled, type(self).__name__)
         self._learn(points, Labels(labels), kind, partial=partial)
         return self
 
-    def _labelled(self, labels: NDArray[Any]) -> NDArray[np.intp] | None:
-        """Where the points with a label are; None if that is everywhere."""
-        if self.unlabelled is None:
-            return None
-        if isinstance(self.unlabelled, float) and math.isnan(self.unlabelled):
-            return np.flatnonzero([label == label for label in labels])  # noqa: PLR0124 - only NaN differs from itself
-        return np.flatnonzero(labels != self.unlabelled)
+
+def labelled_points(points: Any, y: ArrayLike, unlabelled: Any, learner: str) -> tuple[Any, NDArray[Any]]:
+    """The points that have a label, not copied, and their labels; what is wrong with those is said here.
+
+    Parameters
+    ----------
+    points : array, sparse matrix or Points
+    y : array of shape (n,)
+    unlabelled : label, optional
+        The label of points without one; None if all have one.
+    learner : str
+        Who asks, for the errors.
+    """
+    labels = column_or_1d(y, warn=True)
+    check_consistent_length(points if hasattr(points, "shape") else range(len(points)), labels)
+    if len(labels) < 2:
+        raise InvalidConstraints(
+            f"Found array with {len(labels)} sample(s) while a minimum of 2 is required by {learner}."
+        )
+    labelled = _labelled(labels, unlabelled)
+    if labelled is not None:
+        if not len(labelled):
+            raise InvalidConstraints(f"all points have the label {unlabelled!r} of those without one")
+        points, labels = as_points(points).chosen(labelled), labels[labelled]
+    check_array(labels, ensure_2d=False, dtype=None, input_name="y")
+    check_classification_targets(labels)
+    return points, labels
+
+
+def _labelled(labels: NDArray[Any], unlabelled: Any) -> NDArray[np.intp] | None:
+    """Where the points with a label are; None if that is everywhere."""
+    if unlabelled is None:
+        return None
+    if isinstance(unlabelled, float) and math.isnan(unlabelled):
+        return np.flatnonzero([label == label for label in labels])  # noqa: PLR0124 - only NaN differs from itself
+    return np.flatnonzero(labels != unlabelled)
 
 
 def _groups(y: Any) -> Groups | None:

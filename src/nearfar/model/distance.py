@@ -171,6 +171,11 @@ class Distance(ABC):
             yield place, block if squared else np.sqrt(block, out=block)
 
 
+def too_far() -> InvalidPoints:
+    """The error to raise where squared distances of finite points are not finite."""
+    return InvalidPoints("squared distances are too large for float32; divide the points by their largest value")
+
+
 def places(count: int, numbers_a_row: float, block_bytes: int | None = None) -> Iterator[slice]:
     """Slices that cover ``count`` rows, each of so few rows that a block of them stays small."""
     size = max(1, int((_BLOCK_BYTES if block_bytes is None else block_bytes) / (4 * max(1.0, numbers_a_row))))

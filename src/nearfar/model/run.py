@@ -1,11 +1,16 @@
 """The run folder: run.toml, history.jsonl, checkpoints/, metric.safetensors."""
 
 import json
+import os
+import platform
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from nearfar.errors import InvalidFile, InvalidRun
 from nearfar.files import make_folder, write_text
@@ -72,18 +77,26 @@ class RunFolder:
 
     def read(self) -> tuple[TrainingSettings, dict[str, str]]:
         """The settings, and what the run learns from."""
+        settings_text, tables = self._tables()
+        return TrainingSettings.from_toml(settings_text, str(self.description)), tables["data"]
+
+    def made_with(self) -> dict[str, str]:
+        """The versions and the machine that the run was last begun or resumed with; empty where that was not noted."""
+        return self._tables()[1].get("made_with", {})
+
+    def _tables(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """The settings as text, and the tables after them."""
         try:
             text = self.description.read_text()
         except FileNotFoundError as error:
             raise InvalidRun(f"{self.path} is no run folder: it has no run.toml; nearfar train makes one") from error
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{self.description} cannot be read: {error}") from error
-        settings_text, _, source_text = text.partition("[data]\n")
+        settings_text, heading, rest = text.partition("[data]\n")
         try:
-            source = tomllib.loads(source_text)
+            return settings_text, {"data": {}} | tomllib.loads(heading + rest)
         except tomllib.TOMLDecodeError as error:
             raise InvalidFile(f"{self.description} is not valid TOML: {error}") from error
-        return TrainingSettings.from_toml(settings_text, str(self.description)), source
 
     def reports(self) -> Iterator[Report]:
         """The history as it was written, up to a line that a kill cut short."""
@@ -104,8 +117,8 @@ class RunFolder:
         return self.history.open("a", buffering=1)
 
     def _describe(self, settings: TrainingSettings, source: dict[str, str]) -> None:
-        data = "".join(f"{key} = {json.dumps(value)}\n" for key, value in source.items())
-        write_text(self.description, f"{settings.to_toml()}\n[data]\n{data}")
+        tables = "".join(f"\n[{name}]\n{_table(of)}" for name, of in (("data", source), ("made_with", _this_place())))
+        write_text(self.description, settings.to_toml() + tables)
 
 
 def append_report(file: IO[str], report: Report) -> None:
@@ -115,3 +128,20 @@ def append_report(file: IO[str], report: Report) -> None:
 
 def _line(report: Report) -> str:
     return json.dumps(report.to_json()) + "\n"
+
+
+def _table(values: dict[str, str]) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def _this_place() -> dict[str, str]:
+    try:
+        ours = version("nearfar")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        ours = "not installed"
+    return {
+        "nearfar": ours,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }

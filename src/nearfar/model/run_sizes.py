@@ -80,10 +80,11 @@ def check_memory(sizes: Sizes, settings: TrainingSettings) -> None:
 
 
 def _allowed(settings: TrainingSettings) -> float:
-    return memory_bytes(settings.memory) if settings.memory else _machine_memory()
+    return memory_bytes(settings.memory) if settings.memory else machine_memory()
 
 
-def _machine_memory() -> float:
+def machine_memory() -> float:
+    """The bytes of memory that this machine has; infinity where it does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # not every system says

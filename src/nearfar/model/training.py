@@ -22,6 +22,7 @@ from nearfar.data.description import fingerprint
 from nearfar.data.points import Floats, Points, as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
+from nearfar.engine.ray_cluster import RayEngine
 from nearfar.engine.serial import SerialEngine
 from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
@@ -44,9 +45,10 @@ from nearfar.settings import EngineName, TrainingSettings, slack
 
 _DEFAULT_PATIENCE = 4
 _DEFAULT_LIFTED_PATIENCE = 2  # steps are dearer, and fewer are needed
-_ENGINES: dict[EngineName, type[Engine]] = {
+_ENGINES: dict[EngineName, Callable[[], Engine]] = {
     "serial": SerialEngine,
     "threads": ThreadsEngine,
+    "ray": RayEngine,
     "simulated": SimulatedEngine,
 }
 _CENTRE_POINTS = 20_000
@@ -89,7 +91,7 @@ def train(
     settings : TrainingSettings, optional
         The defaults are meant to be left alone.
     engine : str or engine, optional
-        In place of ``settings.engine``: a name, or an engine of its own making, as ``SimulatedEngine(cluster)``.
+        In place of ``settings.engine``: a name, or an engine of its own making, as ``RayEngine(options)``.
     labels : array, optional
         Classes of the points, used only to hold out points that no training constraint touches.
     loss : Loss, optional
@@ -141,9 +143,8 @@ class _Training:
     ) -> None:
         self._prepared, self._settings, self._engine = prepared, settings, engine
         self._folder, self._X = folder, X
-        self._budget = Budget(_steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings))
-        if isinstance(engine, SimulatedEngine):
-            self._budget.now = engine.now
+        steps, seconds = _steps(settings, prepared.sampler.steps_per_epoch), _seconds(settings)
+        self._budget = Budget(steps, seconds, now=engine.now)
         self._schedule = Schedule(_schedule(settings), prepared.step_size)
         self._clocks = Clocks(slack(settings.consistency))
         d, rank = prepared.Lt.shape
@@ -171,7 +172,7 @@ class _Training:
                 checkpoint_every=settings.checkpoint_every,
                 on_report=on_report,
             )
-            supervisor = LocalSupervisor(self._server, self._budget, watch)
+            supervisor = LocalSupervisor(self._engine.servers(self._server), self._budget, watch)
             if self._folder:
                 self._take_up(self._folder, newest, supervisor, watch, stack)
             if stop_on_signals:
@@ -211,10 +212,13 @@ class _Training:
             clocks=self._clocks,
             budget=self._budget,
             step_size=self._step_size,
+            schedule=self._schedule,
             update_rule=settings.update_rule,
+            staleness_scaling=settings.staleness_scaling,
             workers=settings.workers,
             threads_per_worker=settings.threads_per_worker,
             slots=self._slots,
+            checkpoint_every=settings.checkpoint_every,
             shards=[Shard(number, positions.get(number, 0)) for number in range(prepared.sampler.n_shards)],
             sizes=prepared.sizes,
         )
@@ -264,13 +268,12 @@ class _Training:
 
 
 def _name(engine: Engine) -> EngineName:
-    """What an engine is called in the settings."""
-    names = {kind: name for name, kind in _ENGINES.items()}
-    if type(engine) not in names:
-        raise InvalidSettings(
-            f"engine is a {type(engine).__name__}; expected {', '.join(_ENGINES)}, or an engine such as SimulatedEngine"
-        )
-    return names[type(engine)]
+    """The name under which settings know an engine."""
+    if isinstance(engine, Engine):
+        return engine.name
+    raise InvalidSettings(
+        f"engine is a {type(engine).__name__}; expected {', '.join(_ENGINES)}, or an engine such as RayEngine(options)"
+    )
 
 
 def _fingerprints(points: Any, constraints: Constraints) -> dict[str, str]:

@@ -56,6 +56,40 @@ class Gradient:
         return self.values.nbytes + self.features.nbytes
 
 
+@dataclass(frozen=True)
+class Factors:
+    """A gradient that is not multiplied out: G = CᵀV. Smaller than G where the rows are few."""
+
+    rows: Rows
+    """V: those with a coefficient."""
+    features: NDArray[np.int32]
+    """The features that the rows touch, rising."""
+    C: Floats
+    """(rows, k)."""
+
+    def part(self, features: range) -> Gradient:
+        """What falls on a range of features, counted from the start of that range, multiplied out."""
+        if isinstance(self.rows, SparseRows):
+            rows = columns_of(self.rows, features)
+            touched = TouchedFeatures(len(features)).of(rows)
+            out = np.empty((len(touched), self.C.shape[1]), np.float32)
+            all_rows = np.arange(len(rows), dtype=np.int32)
+            SparseProducts(len(features)).gradient(rows, touched, all_rows, self.C, out)
+            return Gradient(touched, out, Scratch())
+        values = self.rows[:, features.start : features.stop].T @ self.C
+        return Gradient(np.arange(len(features), dtype=np.int32), values, Scratch())
+
+    @property
+    def nbytes(self) -> int:
+        rows = self.rows
+        of_rows = (
+            rows.values.nbytes + rows.columns.nbytes + rows.starts.nbytes
+            if isinstance(rows, SparseRows)
+            else rows.nbytes
+        )
+        return of_rows + self.C.nbytes
+
+
 class Gatherer:
     """Gathers the rows of batches, each into the memory of the one before; for one thread at a time.
 
@@ -119,15 +153,24 @@ class GradientKernel:
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite shows in the objective, which the server checks
     def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
         """The batch's objective; its gradient is written to ``out``."""
-        Z = self._project(gathered, Lt)
-        if isinstance(batch, Block):
-            assert isinstance(self._loss, PairLoss | BlockLoss)
-            value, C = self._block_coefficients(Z, batch)
-        else:
-            assert isinstance(self._loss, PairLoss | ComparisonLoss)
-            value, C = self._pair_coefficients(Z, batch, gathered)
+        value, C = self._coefficients(Lt, batch, gathered)
         self._backward(gathered, C, out)
         return value
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def factors(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows") -> tuple[float, Factors]:
+        """The batch's objective, and its gradient as factors; valid until the next batch is gathered or computed."""
+        value, C = self._coefficients(Lt, batch, gathered)
+        rows, active = gathered.rows, _active(C)
+        if len(active) < len(C):
+            rows, C = _chosen_rows(rows, active), C[active]
+        return value, Factors(rows, gathered.features, C)
+
+    def _coefficients(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows") -> tuple[float, Floats]:
+        Z = self._project(gathered, Lt)
+        if isinstance(batch, Block):
+            return self._block_coefficients(Z, batch)
+        return self._pair_coefficients(Z, batch, gathered)
 
     def _project(self, gathered: "GatheredRows", Lt: Floats) -> Floats:
         rows = gathered.rows
@@ -172,9 +215,7 @@ class GradientKernel:
 
     def _backward(self, gathered: "GatheredRows", C: Floats, out: Gradient) -> None:
         rows = gathered.rows
-        active = np.flatnonzero(C.any(axis=1)).astype(np.int32)
-        if len(active) > _WORTH_DROPPING * len(C):
-            active = np.arange(len(C), dtype=np.int32)
+        active = _active(C)
         if isinstance(rows, SparseRows):
             out.features = out.scratch.array("features", gathered.features.shape, np.int32)
             out.features[:] = gathered.features
@@ -196,6 +237,30 @@ class GatheredRows:
     rows: Rows
     features: NDArray[np.int32]
     places: NDArray[np.int64] | None
+
+
+def columns_of(rows: SparseRows, features: range) -> SparseRows:
+    """The entries of rows that fall on a range of features, counted from the start of that range."""
+    if features.start == 0 and features.stop == rows.n_features:
+        return rows
+    kept = (rows.columns >= features.start) & (rows.columns < features.stop)
+    counted: NDArray[np.int64] = np.zeros(len(kept) + 1, np.int64)
+    np.cumsum(kept, out=counted[1:])
+    starts = counted[rows.starts]
+    return SparseRows(rows.values[kept], rows.columns[kept] - np.int32(features.start), starts, len(features))
+
+
+def _active(C: Floats) -> NDArray[np.int32]:
+    """The rows that have a coefficient; all, if hardly any has none."""
+    active = np.flatnonzero(C.any(axis=1)).astype(np.int32)
+    return np.arange(len(C), dtype=np.int32) if len(active) > _WORTH_DROPPING * len(C) else active
+
+
+def _chosen_rows(rows: Rows, chosen: NDArray[np.int32]) -> Rows:
+    if not isinstance(rows, SparseRows):
+        return rows[chosen]
+    matrix = rows.to_scipy()[chosen]
+    return SparseRows(matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64), rows.n_features)
 
 
 def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]]) -> Floats:

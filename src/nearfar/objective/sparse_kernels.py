@@ -37,12 +37,14 @@ TILE = 64
 SPAN = 1024
 """Targets whose sums are in the second cache at a time."""
 _LANES = 8
+_LINE = 64
+"""Bytes of memory that caches move at a time."""
 _STEP = 16
 """The last tile is as wide as the rest of k needs, in steps of this."""
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 128, 1024
 _COUNTED = 64
 """Visits are put in order of their number of entries up to this one."""
-_ENTRIES_A_VISIT = 24
+_ENTRIES_A_VISIT = 12
 """A visit of fewer entries spends more on loading and storing the sums than on adding."""
 
 
@@ -74,7 +76,7 @@ def cut(
     name = "transposed" if transposed else "cut"
     most = min(len(rows.columns), shape[0] * n_blocks)
     entries = scratch.array(f"{name} entries", rows.columns.shape, np.uint64)
-    targets = scratch.array(f"{name} targets", (most,), np.int32)
+    targets = scratch.array(f"{name} targets", (most + 1,), np.int32)
     first_entries = scratch.array(f"{name} first entries", (most + 1,), np.int64)
     first_visits = scratch.array(f"{name} first visits", (n_spans * n_blocks + 1,), np.int64)
     places = scratch.array("places", (n_blocks, n_targets) if transposed else (n_targets, n_blocks), np.uint32)
@@ -203,50 +205,108 @@ def _pack(base: Array, chosen: Array, packed: Array) -> None:
                 target[u] = 0
 
 
-def _adder(width: int) -> Any:
-    """A compiled ``sums[:width] += Σ value · base[source]`` over packed entries, with the sums in registers.
+def _visitor(width: int) -> Any:
+    """A compiled loop over the visits of a block: ``sums[target] += Σ value · sources[source]``, in registers.
 
-    All arguments but the count are addresses. It is written out in vectors because the compiler, left to itself, keeps
-    the sums in memory and loads and stores them at every entry.
+    Arguments are addresses and numbers: the sums, the block's sources, the block's part of ``targets`` and of
+    ``first_entries``, all entries, the number of visits, and what to bring near meanwhile: from where, and how many
+    bytes a visit. It is written out in vectors because the compiler, left to itself, keeps the sums in memory and loads
+    and stores them at every entry.
     """
-    number, wide, word = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-    vector = ir.VectorType(number, _LANES)
-    all_lanes = ir.Constant(ir.VectorType(word, _LANES), [0] * _LANES)
-    fused = ("contract",)
 
     @intrinsic
-    def add(_typing: Any, sums: Any, base: Any, entries: Any, count: Any) -> Any:
+    def visit(
+        _typing: Any, sums: Any, sources: Any, targets: Any, first_entries: Any, entries: Any, count: Any, ahead: Any,
+        pace: Any,
+    ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            sums, base, entries, count = arguments
-            sums, base = (builder.inttoptr(address, number.as_pointer()) for address in (sums, base))
-            entries = builder.inttoptr(entries, wide.as_pointer())
-
-            def part(start: Any, lane: int) -> Any:
-                address = builder.gep(start, [ir.Constant(wide, lane)])
-                return builder.bitcast(address, vector.as_pointer())
-
-            lanes = range(0, width, _LANES)
-            registers = [emitting.alloca_once_value(builder, builder.load(part(sums, lane), align=4)) for lane in lanes]
-            with emitting.for_range(builder, count, intp=wide) as loop:
-                entry = builder.load(builder.gep(entries, [loop.index]))
-                source = builder.and_(entry, ir.Constant(wide, 0xFFFFFFFF))
-                row = builder.gep(base, [builder.mul(source, ir.Constant(wide, width))])
-                value = builder.bitcast(builder.trunc(builder.lshr(entry, ir.Constant(wide, 32)), word), number)
-                value = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(word, 0))
-                value = builder.shuffle_vector(value, value, all_lanes)
-                for register, lane in zip(registers, lanes, strict=True):
-                    product = builder.fmul(value, builder.load(part(row, lane), align=4), flags=fused)
-                    builder.store(builder.fadd(builder.load(register), product, flags=fused), register)
-            for register, lane in zip(registers, lanes, strict=True):
-                builder.store(builder.load(register), part(sums, lane), align=4)
+            sums, sources, targets, first_entries, entries, count, ahead, pace = arguments
+            lines = builder.udiv(builder.add(pace, _long(_LINE - 1)), _long(_LINE))
+            with emitting.for_range(builder, count, intp=_LONG) as visits:
+                i, following = visits.index, builder.add(visits.index, _long(1))
+                with emitting.for_range(builder, lines, intp=_LONG) as line:
+                    wanted = builder.add(builder.mul(i, pace), builder.mul(line.index, _long(_LINE)))
+                    _emit_prefetch(builder, builder.add(ahead, wanted), nearest=False)
+                target, next_target = (_sums_of(builder, sums, targets, visit, width) for visit in (i, following))
+                for line in range(0, 4 * width, _LINE):
+                    _emit_prefetch(builder, builder.add(next_target, _long(line)), nearest=True)
+                first, last = (_loaded(builder, first_entries, visit, _LONG) for visit in (i, following))
+                _emit_sums(builder, target, sources, entries, first, last, width)
             return context.get_dummy_value()
 
-        return types.void(types.intp, types.intp, types.intp, types.intp), emit
+        return types.void(*(types.intp,) * 8), emit
 
-    return add
+    return visit
 
 
-_add_16, _add_32, _add_48, _add_64 = _adder(16), _adder(32), _adder(48), _adder(64)
+_LONG, _WORD, _NUMBER = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_VECTOR = ir.VectorType(_NUMBER, _LANES)
+_FUSED = ("contract",)
+
+
+def _long(number: int) -> Any:
+    return ir.Constant(_LONG, number)
+
+
+def _loaded(builder: Any, address: Any, index: Any, kind: Any) -> Any:
+    return builder.load(builder.gep(builder.inttoptr(address, kind.as_pointer()), [index]))
+
+
+def _sums_of(builder: Any, sums: Any, targets: Any, visit: Any, width: int) -> Any:
+    target = builder.zext(_loaded(builder, targets, visit, _WORD), _LONG)
+    return builder.add(sums, builder.mul(target, _long(4 * width)))
+
+
+def _emit_sums(builder: Any, target: Any, sources: Any, entries: Any, first: Any, last: Any, width: int) -> None:
+    """``target += Σ value · sources[source]`` over the entries from the first to before the last; there is one."""
+
+    def part(address: Any, lane: int) -> Any:
+        return builder.inttoptr(builder.add(address, _long(4 * lane)), _VECTOR.as_pointer())
+
+    lanes, before = range(0, width, _LANES), builder.block
+    sums = [builder.load(part(target, lane), align=4) for lane in lanes]
+    loop, after = builder.append_basic_block("entries"), builder.append_basic_block("stored")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    position, *registers = (builder.phi(kind) for kind in (_LONG, *(_VECTOR,) * len(lanes)))
+    entry = _loaded(builder, entries, position, _LONG)
+    source = builder.add(sources, builder.mul(builder.and_(entry, _long(0xFFFFFFFF)), _long(4 * width)))
+    value = builder.bitcast(builder.trunc(builder.lshr(entry, _long(32)), _WORD), _NUMBER)
+    value = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_WORD, 0))
+    value = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_WORD, _LANES), [0] * _LANES))
+    products = (builder.fmul(value, builder.load(part(source, lane), align=4), flags=_FUSED) for lane in lanes)
+    added = [builder.fadd(*both, flags=_FUSED) for both in zip(registers, products, strict=True)]
+    following = builder.add(position, _long(1))
+    for phi, at_first, later in zip((position, *registers), (first, *sums), (following, *added), strict=True):
+        phi.add_incoming(at_first, before)
+        phi.add_incoming(later, loop)
+    branch = builder.cbranch(builder.icmp_signed("<", following, last), loop, after)
+    branch.set_metadata("llvm.loop", _not_unrolled(builder.module))
+    builder.position_at_end(after)
+    for register, lane in zip(added, lanes, strict=True):
+        builder.store(register, part(target, lane), align=4)
+
+
+def _not_unrolled(module: Any) -> Any:
+    """Marks a loop to be left as it is: unrolled, it would end in a second loop, of a length harder to foresee."""
+    wish = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+    mark = module.add_metadata([wish])
+    mark.operands = (mark, wish)  # the first operand is the mark itself, so that no two loops share one
+    return mark
+
+
+def _emit_prefetch(builder: Any, address: Any, *, nearest: bool) -> None:
+    """Ask for a line of memory to be brought to the nearest cache, or to the second; nothing waits for it."""
+    pointer = ir.IntType(8).as_pointer()
+    prefetch = builder.module.declare_intrinsic(
+        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, _WORD, _WORD, _WORD])
+    )
+    to_read, locality, data = 0, 3 if nearest else 2, 1
+    options = [ir.Constant(_WORD, option) for option in (to_read, locality, data)]
+    builder.call(prefetch, [builder.inttoptr(address, pointer), *options])
+
+
+_visit_16, _visit_32, _visit_48, _visit_64 = _visitor(16), _visitor(32), _visitor(48), _visitor(64)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -257,6 +317,7 @@ def _multiply(
     n_targets, k = out.shape
     n_blocks = max(1, (n_sources + block - 1) // block)
     at_sums, at_packed, at_entries = sums.ctypes.data, packed.ctypes.data, entries.ctypes.data
+    at_targets, at_first_entries = targets.ctypes.data, first_entries.ctypes.data
     for span in range((n_targets + SPAN - 1) // SPAN):
         first = span * SPAN
         size = min(SPAN, n_targets - first)
@@ -265,18 +326,19 @@ def _multiply(
             width = (filled + _STEP - 1) // _STEP * _STEP
             sums[: size * width] = 0
             for b in range(n_blocks):
-                base = at_packed + 4 * (left * n_sources + b * block * width)
-                for visit in range(first_visits[span * n_blocks + b], first_visits[span * n_blocks + b + 1]):
-                    target, entry = at_sums + 4 * width * targets[visit], at_entries + 8 * first_entries[visit]
-                    count = first_entries[visit + 1] - first_entries[visit]
-                    if width == 64:
-                        _add_64(target, base, entry, count)
-                    elif width == 48:
-                        _add_48(target, base, entry, count)
-                    elif width == 32:
-                        _add_32(target, base, entry, count)
-                    else:
-                        _add_16(target, base, entry, count)
+                group = span * n_blocks + b
+                begin, count = first_visits[group], first_visits[group + 1] - first_visits[group]
+                base, size_of_block = at_packed + 4 * (left * n_sources + b * block * width), 4 * block * width
+                visits = (at_targets + 4 * begin, at_first_entries + 8 * begin, at_entries, count)
+                ahead = (base + size_of_block, size_of_block // max(1, count) + 1)
+                if width == 64:
+                    _visit_64(at_sums, base, *visits, *ahead)
+                elif width == 48:
+                    _visit_48(at_sums, base, *visits, *ahead)
+                elif width == 32:
+                    _visit_32(at_sums, base, *visits, *ahead)
+                else:
+                    _visit_16(at_sums, base, *visits, *ahead)
             for i in range(size):
                 ready, target_row = sums[i * width : i * width + filled], out[first + i, left : left + filled]
                 for u in range(filled):

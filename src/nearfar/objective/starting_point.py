@@ -10,7 +10,6 @@ import math
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.extmath import randomized_svd
 
 from nearfar.data.points import Floats, Points, SparseRows
 from nearfar.data.sampling import Batch, Block
@@ -142,6 +141,8 @@ def _principal_directions(points: Points, rank: int, rng: np.random.Generator) -
     matrix: sp.csr_matrix | Floats = (
         sample.to_scipy() if isinstance(sample, SparseRows) else sample - sample.mean(axis=0)
     )
+    from sklearn.utils.extmath import randomized_svd  # noqa: PLC0415 - takes a second to import, and few need it
+
     found = min(rank, *matrix.shape)
     _, _, directions = randomized_svd(matrix, found, random_state=int(rng.integers(1 << 31)))
     return np.ascontiguousarray(directions.T, np.float32)

@@ -19,10 +19,10 @@ class Clocks:
         self._applied: dict[int, int] = {}
         self._changed = threading.Condition()
 
-    def join(self, worker: int) -> int:
-        """A worker takes part from now on; it begins at the clock of the slowest, which is returned."""
+    def join(self, worker: int, clock: int | None = None) -> int:
+        """A worker takes part from now on, by default at the clock of the slowest; where it begins is returned."""
         with self._changed:
-            self._applied[worker] = min(self._applied.values(), default=0)
+            self._applied[worker] = min(self._applied.values(), default=0) if clock is None else clock
             return self._applied[worker]
 
     def leave(self, worker: int) -> None:

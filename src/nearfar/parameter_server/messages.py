@@ -2,8 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from nearfar.objective.fast_gradient import Gradient
+from nearfar.objective.fast_gradient import Factors, Gradient
+
+Form = Literal["dense", "columns", "factors"]
+"""How a gradient travels: all features, the touched ones with their numbers, or not multiplied out."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +24,16 @@ class Push:
     """Which batch of which shard it was computed on."""
     version: int
     """The server's version that the worker's copy of L was at."""
-    gradient: Gradient
+    gradient: Gradient | Factors | None
+    """None in what is told of a push elsewhere than where it is applied."""
     objective: float
     n_pairs: int
     n_points: int
     release: Callable[[], None]
     """Gives the gradient's memory back to the worker; called once, when the push is done with."""
+    form: Form = "dense"
+    nbytes: int = 0
+    """Bytes that travelled."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from typing import Any
 from nearfar.objective.judging import Judgement
 from nearfar.parameter_server.messages import Applied
 
+_EXACT_BINS, _BINS = 16, 32
+"""Staleness is counted one by one up to 15, then by doubling up to half a million and beyond."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -27,10 +30,31 @@ class Report:
     workers: list[dict[str, Any]]
     used: float
     """The share of the budget that is used; 0 without one."""
+    pulled_bytes: int = 0
+    """Bytes of L that travelled to workers in other processes."""
+    forms: dict[str, int] = field(default_factory=dict)
+    """How many pushes travelled in which form."""
+    lost: int = 0
+    """Pushes that a server had taken, and that were lost with it; no part of ``step``."""
+    staleness_counts: list[int] = field(default_factory=list)
+    """How many pushes since the last report had each staleness, by :func:`staleness_bin`; trailing zeros left out."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return asdict(self)
+
+
+def staleness_bin(staleness: int) -> int:
+    """The place of a staleness in :attr:`Report.staleness_counts`: itself up to 15, then one place each doubling."""
+    return min(staleness if staleness < _EXACT_BINS else _EXACT_BINS - 5 + staleness.bit_length(), _BINS - 1)
+
+
+def staleness_of_bin(place: int) -> tuple[int, int | None]:
+    """The smallest and the largest staleness that are counted at a place; the last place has no largest."""
+    if place < _EXACT_BINS:
+        return place, place
+    lowest: int = 2 ** (place - _EXACT_BINS + 4)
+    return lowest, None if place == _BINS - 1 else 2 * lowest - 1
 
 
 @dataclass
@@ -45,6 +69,7 @@ class _Since:
     staleness_max: int = 0
     waiting: int = 0
     steps: dict[int, int] = field(default_factory=dict)
+    staleness_counts: list[int] = field(default_factory=lambda: [0] * _BINS)
 
 
 class Progress:
@@ -52,6 +77,9 @@ class Progress:
 
     def __init__(self) -> None:
         self.pairs = self.points = self.bytes = 0
+        self.pulled_bytes = self.lost = 0
+        self.forms: dict[str, int] = {}
+        """How many pushes travelled in which form."""
         self.positions: dict[int, int] = {}
         """For each shard, the clock of the first batch that is not applied."""
         self._steps: dict[int, int] = {}
@@ -64,7 +92,8 @@ class Progress:
             push = one.push
             self.pairs += push.n_pairs
             self.points += push.n_points
-            self.bytes += push.gradient.nbytes
+            self.bytes += push.nbytes
+            self.forms[push.form] = self.forms.get(push.form, 0) + 1
             self.positions[push.shard] = max(self.positions.get(push.shard, 0), push.shard_clock + 1)
             self._steps[push.worker] = self._steps.get(push.worker, 0) + 1
             since.pushes += 1
@@ -72,6 +101,7 @@ class Progress:
             since.objective += push.objective
             since.staleness += one.staleness
             since.staleness_max = max(since.staleness_max, one.staleness)
+            since.staleness_counts[staleness_bin(one.staleness)] += 1
             since.waiting += one.waiting
             since.steps[push.worker] = since.steps.get(push.worker, 0) + 1
 
@@ -93,11 +123,15 @@ class Progress:
             staleness_max=since.staleness_max,
             queue_depth=round(since.waiting / count, 3),
             bytes=self.bytes,
+            pulled_bytes=self.pulled_bytes,
+            forms=dict(self.forms),
+            lost=self.lost,
             workers=[
                 {"worker": worker, "steps": steps, "steps_per_second": round(since.steps.get(worker, 0) / elapsed, 2)}
                 for worker, steps in sorted(self._steps.items())
             ],
             used=round(used, 4),
+            staleness_counts=_without_trailing_zeros(since.staleness_counts),
         )
 
     @property
@@ -107,6 +141,9 @@ class Progress:
             "pairs": self.pairs,
             "points": self.points,
             "bytes": self.bytes,
+            "pulled_bytes": self.pulled_bytes,
+            "forms": self.forms,
+            "lost": self.lost,
             "positions": sorted(self.positions.items()),
             "steps": sorted(self._steps.items()),
         }
@@ -114,6 +151,13 @@ class Progress:
     def restore(self, state: dict[str, Any], seconds: float) -> None:
         """Go on from a checkpoint."""
         self.pairs, self.points, self.bytes = state["pairs"], state["points"], state["bytes"]
+        self.pulled_bytes, self.lost = state.get("pulled_bytes", 0), state.get("lost", 0)
+        self.forms = dict(state.get("forms", {}))
         self.positions = dict(state["positions"])
         self._steps = dict(state["steps"])
         self._since = _Since(seconds)
+
+
+def _without_trailing_zeros(counts: list[int]) -> list[int]:
+    last = max((place for place, count in enumerate(counts) if count), default=-1)
+    return counts[: last + 1]

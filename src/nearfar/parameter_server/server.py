@@ -2,12 +2,14 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import Diverged
+from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Applied, Push
@@ -15,6 +17,9 @@ from nearfar.parameter_server.queues import BoundedQueue
 from nearfar.parameter_server.update_rule import UpdateRule
 
 Floats = NDArray[np.float32]
+
+_RULE = "rule."
+"""How the arrays of the update rule begin among those of a state."""
 
 
 class Server:
@@ -82,6 +87,17 @@ class Server:
             )
             return self.version
 
+    def newer(self, features: NDArray[np.int32], known: NDArray[np.int64]) -> tuple[NDArray[np.int32], Floats, int]:
+        """A pull for who has no memory in common: which of ``features`` changed since ``known``, and their rows.
+
+        ``features`` are in this server's range and rise; ``known`` has one version for each. Returned are the features
+        that changed, their rows, and the version they are at.
+        """
+        rows = features - np.int32(self.features.start)
+        with self._changing:
+            changed = self._row_versions[rows] > known
+            return features[changed], self.Lt[rows[changed]], self.version
+
     # Update side
 
     def update(self, timeout: float | None = 0) -> list[Applied]:
@@ -103,7 +119,7 @@ class Server:
     def _apply(self, applied: list[Applied]) -> None:
         if not applied:
             return
-        gradients = [one.push.gradient.part(self.features) for one in applied]
+        gradients = [_part(one.push, self.features) for one in applied]
         step_sizes = [self._step_size_for(self.version + i, one.staleness) for i, one in enumerate(applied)]
         with self._changing:
             self.rule.apply(self.Lt, gradients, step_sizes)
@@ -116,8 +132,25 @@ class Server:
         """Pushes that are not applied yet."""
         return len(self.inbound) + len(self._held)
 
-    def restore(self, version: int) -> None:
-        """Go on at this version; L and the rule's state have been restored by their owner."""
+    # As a whole, for who watches
+
+    def read(self) -> Floats:
+        """The newest L, transposed; not to be changed. It may go on changing while it is read."""
+        return self.Lt
+
+    def overwrite(self, features: NDArray[np.int32], rows: Floats, version: int) -> None:
+        """Take over rows from elsewhere, as changed at this version."""
+        self.Lt[features - self.features.start] = rows
+        self._row_versions[features - self.features.start] = version
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays that :meth:`restore` takes; called by the thread that updates, so they belong to one version."""
+        return {"Lt": self.Lt} | {f"{_RULE}{key}": array for key, array in self.rule.state.items()}
+
+    def restore(self, version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a saved state."""
+        np.copyto(self.Lt, arrays["Lt"])
+        self.rule.restore({key.removeprefix(_RULE): array for key, array in arrays.items() if key.startswith(_RULE)})
         self.version = version
         self._row_versions[:] = version
 
@@ -147,6 +180,11 @@ class Server:
                     f"the objective is {push.objective} after step {self.version}; "
                     "lower step_size, or look for extreme values in the points"
                 )
+
+
+def _part(push: Push, features: range) -> Gradient:
+    assert push.gradient is not None, "a push is applied once"
+    return push.gradient.part(features)
 
 
 class _Seen:

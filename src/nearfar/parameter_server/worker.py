@@ -4,18 +4,29 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import LifoQueue
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar import cost
 from nearfar.data.sampling import Batch, Block, Sampler
-from nearfar.objective.fast_gradient import GatheredRows, Gradient, GradientKernel
-from nearfar.parameter_server.messages import Push
-from nearfar.parameter_server.server import Server
+from nearfar.objective.fast_gradient import Factors, GatheredRows, Gradient, GradientKernel
+from nearfar.parameter_server.messages import Form, Push
 from nearfar.parameter_server.update_rule import LocalStep
 
 Floats = NDArray[np.float32]
+
+
+class Source(Protocol):
+    """Where a worker's copy of L comes from: a server, or several that own parts of it, near or far."""
+
+    @property
+    def version(self) -> int:
+        """The newest version that is known of."""
+
+    def pull(self, features: NDArray[np.int32], local: Floats, known: NDArray[np.int64]) -> int:
+        """Bring rows of a worker's copy up to date; see :meth:`nearfar.parameter_server.server.Server.pull`."""
 
 
 @dataclass
@@ -93,7 +104,7 @@ class Worker:
         return Task(clock, shard.number, shard_clock, self._sampler.batch(shard.number, shard_clock))
 
     def compute(
-        self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Server, step_size: float
+        self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Source, step_size: float
     ) -> Push:
         """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
         version = self.remote_update(server, gathered)
@@ -101,12 +112,32 @@ class Worker:
         objective = kernel.gradient(self.local, task.batch, gathered, gradient)
         if self._local_step is not None and not self._will_be_replaced(gradient, version, server):
             self._local_step.apply(self.local, gradient, step_size)
+        return self._push(task, gathered, version, gradient, objective, self._releaser(gradient))
+
+    def compute_factors(self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Source) -> Push:
+        """The same with a push that the server multiplies out: the local copy waits for the next pull to see it.
+
+        The push is valid until the next batch is gathered or computed.
+        """
+        version = self.remote_update(server, gathered)
+        objective, factors = kernel.factors(self.local, task.batch, gathered)
+        return self._push(task, gathered, version, factors, objective, lambda: None)
+
+    def _push(
+        self,
+        task: Task,
+        gathered: GatheredRows,
+        version: int,
+        gradient: Gradient | Factors,
+        objective: float,
+        release: Callable[[], None],
+    ) -> Push:
         with self._lock:
             number = self._pushed
             self._pushed += 1
         return Push(
             self.number, number, task.clock, task.shard, task.shard_clock, version, gradient, objective,
-            task.batch.n_pairs, len(gathered.rows), self._releaser(gradient),
+            task.batch.n_pairs, len(gathered.rows), release, _form(gradient, len(self.local)), gradient.nbytes,
         )  # fmt: skip
 
     def abandon(self, task: Task) -> None:
@@ -124,13 +155,13 @@ class Worker:
 
     # Remote-update side
 
-    def remote_update(self, server: Server, gathered: GatheredRows) -> int:
+    def remote_update(self, server: Source, gathered: GatheredRows) -> int:
         """Replace the rows of the local copy that the batch needs and the server has changed; return the version."""
         if self._local_step is None:
             return server.version
         return server.pull(gathered.features, self.local, self._known)
 
-    def _will_be_replaced(self, gradient: Gradient, version: int, server: Server) -> bool:
+    def _will_be_replaced(self, gradient: Gradient, version: int, server: Source) -> bool:
         """Whether the server has newer rows for most features already, so that a step here would not be seen."""
         return server.version > version and cost.are_most_features(len(gradient.features), len(self.local))
 
@@ -139,8 +170,24 @@ class Worker:
         with self._lock:
             self.shards = self.shards + shards
 
+    def give_up(self, count: int) -> list[Shard]:
+        """Leave so many shards to another worker."""
+        with self._lock:
+            given, self.shards = self.shards[:count], self.shards[count:]
+            return given
+
+    def forget(self) -> None:
+        """The server went back to an older L: take all rows anew."""
+        self._known[:] = -1
+
     def _releaser(self, gradient: Gradient) -> Callable[[], None]:
         def release() -> None:
             self._free.put(gradient)
 
         return release
+
+
+def _form(gradient: Gradient | Factors, n_features: int) -> Form:
+    if isinstance(gradient, Factors):
+        return "factors"
+    return "dense" if len(gradient.features) == n_features else "columns"

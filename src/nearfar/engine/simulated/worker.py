@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.engine.cluster import Cluster
 from nearfar.engine.engine import Job
-from nearfar.engine.snapshots import Features, Floats, Inbox
-from nearfar.engine.usage import State
+from nearfar.engine.simulated.cluster import SimulatedCluster
+from nearfar.engine.simulated.snapshots import Features, Floats, Inbox
+from nearfar.engine.simulated.usage import State
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server.update_rule import LocalStep
 from nearfar.parameter_server.worker import Task, Worker
@@ -80,7 +80,7 @@ class SimulatedWorker:
     """Those that have not ended."""
 
 
-def simulated_worker(number: int, job: Job, cluster: Cluster) -> SimulatedWorker:
+def simulated_worker(number: int, job: Job, cluster: SimulatedCluster) -> SimulatedWorker:
     """A worker of a job, in its place in the cluster."""
     n_features = job.points.n_features
     step = DelayedStep(job.update_rule, n_features)

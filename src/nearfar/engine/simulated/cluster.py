@@ -103,7 +103,7 @@ class Death:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SimulatedCluster:
     """Machines to simulate. Workers fill one machine after the other, a core for each computing thread.
 
     Parameters

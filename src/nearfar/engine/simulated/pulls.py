@@ -6,9 +6,9 @@ from functools import partial, reduce
 import numpy as np
 
 from nearfar.engine.engine import Job
-from nearfar.engine.simulated_worker import SimulatedThread, SimulatedWorker
-from nearfar.engine.snapshots import Features, Snapshots
-from nearfar.engine.virtual_time import READS, Events, Network
+from nearfar.engine.simulated.snapshots import Features, Snapshots
+from nearfar.engine.simulated.virtual_time import READS, Events, Network
+from nearfar.engine.simulated.worker import SimulatedThread, SimulatedWorker
 from nearfar.parameter_server.worker import Task
 
 _FLOAT = 4

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nearfar.engine.engine import Job
-from nearfar.engine.virtual_time import UPDATES, Cores, Events
+from nearfar.engine.simulated.virtual_time import UPDATES, Cores, Events
 from nearfar.parameter_server.messages import Applied, Push
 
 

@@ -4,7 +4,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from nearfar.engine.cluster import Cluster
+from nearfar.engine.simulated.cluster import SimulatedCluster
 
 Event = Callable[[], None]
 
@@ -122,7 +122,7 @@ class Network:
     It goes through both at once: it arrives when the slower or fuller one is done with it, and a latency later.
     """
 
-    def __init__(self, events: Events, cluster: Cluster, machines: int) -> None:
+    def __init__(self, events: Events, cluster: SimulatedCluster, machines: int) -> None:
         self._events, self._latency = events, cluster.latency
         self.machines = [Link(cluster.bandwidth) for _ in range(machines)]
         bandwidth = cluster.server_bandwidth or cluster.bandwidth

@@ -8,23 +8,23 @@ slots, the budget) is the code that other engines run.
 import heapq
 import itertools
 from functools import partial
-from typing import cast
 
 import numpy as np
 
-from nearfar.engine.cluster import Cluster, Costs
 from nearfar.engine.engine import Job, Supervisor
-from nearfar.engine.simulated_pulls import Pulls
-from nearfar.engine.simulated_server import SimulatedServer
-from nearfar.engine.simulated_worker import SimulatedThread, SimulatedWorker, simulated_worker
-from nearfar.engine.snapshots import Features
-from nearfar.engine.usage import Meter, State, Usage
-from nearfar.engine.virtual_time import BEGINS, ENDS, Cores, Events, Network
+from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
+from nearfar.engine.simulated.pulls import Pulls
+from nearfar.engine.simulated.server import SimulatedServer
+from nearfar.engine.simulated.snapshots import Features
+from nearfar.engine.simulated.usage import Meter, State, Usage
+from nearfar.engine.simulated.virtual_time import BEGINS, ENDS, Cores, Events, Network
+from nearfar.engine.simulated.worker import SimulatedThread, SimulatedWorker, simulated_worker
 from nearfar.errors import InvalidSettings, WorkerFailed
 from nearfar.objective.fast_gradient import Gatherer
 from nearfar.parameter_server.messages import Applied, Push
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.worker import Task
+from nearfar.settings import EngineName
 from nearfar.sizes import duration_text
 
 
@@ -33,7 +33,7 @@ class SimulatedEngine:
 
     Parameters
     ----------
-    cluster : Cluster, optional
+    cluster : SimulatedCluster, optional
         What to simulate.
 
     Attributes
@@ -42,8 +42,10 @@ class SimulatedEngine:
         What the last run was busy with.
     """
 
-    def __init__(self, cluster: Cluster | None = None) -> None:
-        self.cluster = cluster or Cluster()
+    name: EngineName = "simulated"
+
+    def __init__(self, cluster: SimulatedCluster | None = None) -> None:
+        self.cluster = cluster or SimulatedCluster()
         self.usage: Usage | None = None
         self._events = Events()
         self._is_stopping = False
@@ -51,6 +53,9 @@ class SimulatedEngine:
     def now(self) -> float:
         """The virtual clock, in seconds."""
         return self._events.now
+
+    def servers(self, server: Server) -> Server:
+        return server
 
     def stop(self) -> None:
         """End the run after the current update."""
@@ -70,7 +75,7 @@ class SimulatedEngine:
 
 
 class _Run:
-    def __init__(self, job: Job, supervisor: Supervisor, cluster: Cluster, events: Events) -> None:
+    def __init__(self, job: Job, supervisor: Supervisor, cluster: SimulatedCluster, events: Events) -> None:
         cluster.check(job.workers, job.threads_per_worker)
         self._job, self._supervisor, self._cluster, self._events = job, supervisor, cluster, events
         self._costs = cluster.costs or _counted(job)
@@ -207,9 +212,8 @@ class _Run:
     def _compute(self, thread: SimulatedThread, task: Task) -> None:
         """The gradient is computed now; virtually, it will have taken its time."""
         job, worker = self._job, thread.worker
-        inbox = cast(Server, worker.inbox)  # all that a worker wants of a server: to pull, and its version
         gathered = self._gatherer.rows_of(task.batch)
-        push = worker.worker.compute(task, gathered, self._kernel, inbox, job.step_size(job.server.version))
+        push = worker.worker.compute(task, gathered, self._kernel, worker.inbox, job.step_size(job.server.version))
         own_step = worker.step.kept()
         thread.computing, thread.task, thread.has_step = task, None, False
         worker.under_way += 1
@@ -231,7 +235,7 @@ class _Run:
 
     def _computed(self, thread: SimulatedThread, push: Push) -> None:
         thread.computing = None
-        count = push.gradient.nbytes if self._costs.push_bytes is None else self._costs.push_bytes
+        count = push.nbytes if self._costs.push_bytes is None else self._costs.push_bytes
         self._network.to_server(thread.worker.machine, count, lambda: self._server.push_came(push))
         thread.is_resting = True
         self._enter(thread, None)

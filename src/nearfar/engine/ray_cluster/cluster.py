@@ -1,0 +1,94 @@
+"""The Ray cluster: connected to or started, and the actors placed on it."""
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from nearfar.engine.ray_cluster.options import RayOptions
+from nearfar.engine.ray_cluster.server_actor import ServerActor
+from nearfar.engine.ray_cluster.worker_actor import WorkerActor
+from nearfar.errors import InvalidSettings, TrainingFailed
+from nearfar.sizes import memory_bytes
+
+_AT_ONCE = 4
+"""Pushes, and pulls, that a server deals with at a time; the others wait in line."""
+
+
+@contextlib.contextmanager
+def connected(options: RayOptions, workers: int) -> Iterator[None]:
+    """Join a cluster, or start one on this machine for as long as this lasts. One that is joined already stays so."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": options.namespace}
+    try:
+        if options.address is None:
+            cpus = math.ceil(workers * options.cpus_per_worker + options.servers * options.cpus_per_server)
+            store = None if options.object_store is None else memory_bytes(options.object_store)
+            ray.init(
+                address="local", num_cpus=max(cpus, os.cpu_count() or 1), object_store_memory=store,
+                include_dashboard=False, **quiet,
+            )  # fmt: skip
+        else:
+            ray.init(address=options.address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        what = str(error).strip().splitlines()[0]
+        raise InvalidSettings(
+            f"no Ray cluster at address {options.address!r} ({what}); start one with ray start --head, or leave the "
+            "address out"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def place_server(options: RayOptions) -> Any:
+    """A server, blank; it is started again, blank, when its process or its node dies."""
+    actor = ray.remote(
+        num_cpus=options.cpus_per_server,
+        max_restarts=-1,
+        max_task_retries=0,
+        concurrency_groups={"push": _AT_ONCE, "pull": _AT_ONCE, "driver": 2},
+        scheduling_strategy=_strategy(options),
+    )(ServerActor)
+    return actor.remote(options.wire)
+
+
+def place_worker(options: RayOptions, number: int, parcel: Any, servers: list[Any]) -> Any:
+    """A worker; when its process or its node dies, another one is asked for."""
+    actor = ray.remote(
+        num_cpus=options.cpus_per_worker,
+        max_restarts=0,
+        max_task_retries=0,
+        scheduling_strategy=_strategy(options),
+    )(WorkerActor)
+    return actor.remote(number, parcel, servers)
+
+
+def not_placed(what: str, options: RayOptions) -> TrainingFailed:
+    """The error for actors that found no room in time."""
+    there, free = ray.cluster_resources().get("CPU", 0), ray.available_resources().get("CPU", 0)
+    return TrainingFailed(
+        f"{what} could not be placed within {options.start_timeout:g} s: the cluster has {there:g} CPUs, {free:g} of "
+        f"them free; a worker asks for {options.cpus_per_worker:g}, a server for {options.cpus_per_server:g}. Ask for "
+        "fewer workers or CPUs, add nodes, or raise start_timeout"
+    )
+
+
+def reason(error: BaseException) -> str:
+    """Why an actor is gone, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, RayActorError) and len(lines) > 1:
+        return f"{lines[0]} {lines[-1]}"
+    return lines[-1] if lines else type(error).__name__
+
+
+def _strategy(options: RayOptions) -> str:
+    return "SPREAD" if options.placement == "spread" else "DEFAULT"

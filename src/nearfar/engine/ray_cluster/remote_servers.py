@@ -1,0 +1,171 @@
+"""The servers as a worker sees them: one source of L, and one place to push to."""
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import ObjectLostError, RayActorError
+
+from nearfar import cost
+from nearfar.data.points import Floats
+from nearfar.engine.ray_cluster.server_actor import NewerRows, Receipt, Snapshot
+from nearfar.engine.ray_cluster.wire import Precision, lengthened, send
+from nearfar.parameter_server.messages import Push
+
+LOST = (RayActorError, ObjectLostError)
+"""What a call raises whose server is gone, for good or until it is started again."""
+
+
+class EraOver(Exception):
+    """A server is lost, or has begun another era."""
+
+
+@dataclass
+class _Sent:
+    """A push that is under way to every server."""
+
+    answers: list[Any]
+    receipts: list[Receipt] = field(default_factory=list)
+
+
+class RemoteServers:
+    """Each owns a range of features; pushes and pulls go to those that own what they touch. For one thread at a time.
+
+    Parameters
+    ----------
+    handles : actors
+        In the order of their ranges.
+    ranges : list of range
+        The features that each owns.
+    slots : int
+        Pushes that may be under way; who wants to push one more waits.
+    precision : {"float32", "bfloat16"}
+    """
+
+    def __init__(self, handles: Sequence[Any], ranges: list[range], slots: int, precision: Precision) -> None:
+        self._handles, self._ranges, self._slots, self._precision = list(handles), ranges, slots, precision
+        self._n_features = ranges[-1].stop
+        self.pulled_bytes = 0
+        """Since the worker began."""
+        self.begin(-1)
+
+    def begin(self, era: int) -> None:
+        """Take part in an era."""
+        self.era = era
+        self.version = -1
+        """The newest version that is known of."""
+        self.step_size = 0.0
+        """At the version pulled last."""
+        self.taken = 0
+        """Pushes that every server has taken in this era."""
+        self._under_way: deque[_Sent] = deque()
+        self._asked: _Sent | None = None
+        self._have = [-1] * len(self._handles)
+
+    # Pull
+
+    def pull(self, features: NDArray[np.int32], local: Floats, known: NDArray[np.int64]) -> int:
+        """Bring rows of a worker's copy up to date; the oldest version among the servers' is returned."""
+        try:
+            if cost.are_most_features(len(features), self._n_features):
+                versions = self._pull_all(local, known)
+            else:
+                versions = self._pull_some(features, local, known)
+        except LOST as error:
+            raise EraOver from error
+        self.version = max(self.version, min(versions))
+        return min(versions)
+
+    def _pull_all(self, local: Floats, known: NDArray[np.int64]) -> list[int]:
+        versions = []
+        for i, (features, answer) in enumerate(zip(self._ranges, self._snapshots(), strict=True)):
+            self._check(answer.is_current)
+            if answer.rows is not None:
+                rows = ray.get(answer.rows[0]) if isinstance(answer.rows, list) else answer.rows
+                local[features.start : features.stop] = lengthened(rows)
+                known[features.start : features.stop] = answer.version
+                self.pulled_bytes += rows.nbytes
+            self._have[i] = answer.version
+            self.step_size = answer.step_size
+            versions.append(answer.version)
+        return versions
+
+    def _snapshots(self) -> list[Snapshot]:
+        """The answers that came, or come, with the last push; or to a call of their own."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            pull = [handle.snapshot.options(concurrency_group="pull") for handle in self._handles]
+            return list(ray.get([ask.remote(self.era, have) for ask, have in zip(pull, self._have, strict=True)]))
+        while not asked.receipts:
+            self._confirm()
+        return [receipt.snapshot for receipt in asked.receipts if receipt.snapshot is not None]
+
+    def _pull_some(self, features: NDArray[np.int32], local: Floats, known: NDArray[np.int64]) -> list[int]:
+        bounds = np.searchsorted(features, [*(one.start for one in self._ranges), self._n_features])
+        parts = [features[a:b] for a, b in itertools.pairwise(bounds)]
+        asked = [
+            handle.newer.options(concurrency_group="pull").remote(self.era, part, known[part])
+            for handle, part in zip(self._handles, parts, strict=True)
+        ]
+        versions = []
+        answers: list[NewerRows] = ray.get(asked)
+        for part, answer in zip(parts, answers, strict=True):
+            self._check(answer.is_current)
+            local[answer.features] = lengthened(answer.values)
+            known[answer.features] = answer.version
+            self.pulled_bytes += answer.values.nbytes + 3 * part.nbytes + answer.features.nbytes
+            self.step_size = answer.step_size
+            versions.append(answer.version)
+        return versions
+
+    # Push
+
+    def push(self, push: Push, *, pull: bool = False) -> None:
+        """Send a push to every server; waits while too many are under way. Its memory may be used again at once.
+
+        With ``pull``, all that is new comes back with the receipts, to be taken by the next pull of all features.
+        """
+        try:
+            while len(self._under_way) >= self._slots:
+                self._confirm()
+            sent = _Sent(
+                [
+                    handle.push.options(concurrency_group="push").remote(
+                        self.era, send(push, features, self._precision), have if pull else None
+                    )
+                    for handle, features, have in zip(self._handles, self._ranges, self._have, strict=True)
+                ]
+            )
+        except LOST as error:
+            raise EraOver from error
+        finally:
+            push.release()
+        self._under_way.append(sent)
+        self._asked = sent if pull else None
+
+    def settle(self) -> None:
+        """Wait until every push is taken."""
+        try:
+            while self._under_way:
+                self._confirm()
+        except LOST as error:
+            raise EraOver from error
+
+    def _confirm(self) -> None:
+        """Wait for the receipts of the oldest push under way."""
+        sent = self._under_way[0]
+        sent.receipts = ray.get(sent.answers)
+        self._under_way.popleft()
+        for receipt in sent.receipts:
+            self._check(receipt.taken)
+        self.taken += 1
+        self.version = max(self.version, min(receipt.version for receipt in sent.receipts))
+
+    def _check(self, is_current: bool) -> None:
+        if not is_current:
+            raise EraOver

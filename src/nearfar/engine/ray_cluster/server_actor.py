@@ -1,0 +1,254 @@
+"""A server in a process of its own: the plain server, a thread that updates it, and what others may ask of it."""
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from nearfar.engine.budget import Budget
+from nearfar.engine.ray_cluster.wire import Precision, SentPush, received, shorten
+from nearfar.parameter_server.clocks import Clocks
+from nearfar.parameter_server.messages import Applied
+from nearfar.parameter_server.server import Server
+from nearfar.parameter_server.update_rule import Schedule, UpdateRule
+
+_UPDATE_WAIT = 0.05
+_SENT_DIRECTLY = 8 << 20
+"""Bytes of L up to which an answer holds the rows themselves: a reference costs one call more."""
+
+
+@dataclass(frozen=True)
+class ServerPart:
+    """What one server begins, or begins again, with."""
+
+    features: range
+    rank: int
+    version: int
+    arrays: dict[str, NDArray[Any]]
+    """Of its features: L transposed, and the state of the rule where there is one."""
+    update_rule: str
+    slack: float
+    workers: dict[int, int]
+    """Those that take part, with their clocks."""
+    capacity: int
+    staleness_scaling: bool
+    schedule: Schedule
+    steps: int | None
+    seconds: float | None
+    elapsed: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The answer to a pull of all rows."""
+
+    is_current: bool
+    """False if the server is in another era than who asks."""
+    version: int
+    step_size: float
+    rows: Any = None
+    """The rows, or, where they are large, a list with a reference to them in the object store, which all workers of a
+    node read in one place. None if nothing changed."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The answer to a push: whether it was taken, the version that the server is at, and its rows if asked for."""
+
+    taken: bool
+    version: int
+    snapshot: Snapshot | None = None
+
+
+@dataclass(frozen=True)
+class NewerRows:
+    """The answer to a pull of some rows."""
+
+    is_current: bool
+    version: int
+    step_size: float
+    features: NDArray[np.int32]
+    values: NDArray[Any]
+
+
+class ServerActor:
+    """Owns a range of features. Blank until :meth:`begin`; after a restart it is blank again.
+
+    An era is the time between two beginnings: when a server was lost, all of them go back to one checkpoint and begin a
+    new era. What belongs to another era is refused, so L never mixes the two.
+    """
+
+    def __init__(self, precision: Precision = "float32") -> None:
+        threadpool_limits(1)
+        self._precision = precision
+        self._era = -1
+        self._server: Server | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._applied: list[Applied] = []
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._gone: set[int] = set()
+        self._taken: dict[int, int] = {}
+        self._published: tuple[int, Any] = (-1, None)
+        self._publishing = threading.Lock()
+
+    def ready(self) -> bool:
+        """Whether the process is there."""
+        return True
+
+    def begin(self, era: int, part: ServerPart) -> None:
+        """Begin an era."""
+        self._end_updates()
+        budget = Budget(part.steps, part.seconds, part.elapsed)
+        budget.begin(part.version)
+        self._budget, self._schedule = budget, part.schedule
+        self._clocks = Clocks(part.slack)
+        for worker, clock in part.workers.items():
+            self._clocks.join(worker, clock)
+        Lt = np.empty((len(part.features), part.rank), np.float32)
+        self._server = Server(
+            Lt, UpdateRule(part.update_rule, *Lt.shape), self._clocks, self._step_size, part.capacity,
+            first_feature=part.features.start, staleness_scaling=part.staleness_scaling,
+        )  # fmt: skip
+        self._server.restore(part.version, part.arrays)
+        self._applied, self._error, self._taken, self._gone = [], None, {}, set()
+        self._published = (-1, None)
+        self._era = era
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._update, args=(self._server,), name="updates", daemon=True)
+        self._thread.start()
+
+    # Communication side
+
+    def push(self, era: int, sent: SentPush, known: int | None = None) -> Receipt:
+        """Queue a push, waiting for room; refused if it is of another era, or of a worker that is gone.
+
+        With ``known``, a pull of all rows comes back with the receipt, once the push is applied: one call, not two.
+        """
+        server = self._server
+        if server is None or era != self._era or sent.push.worker in self._gone:
+            return Receipt(False, -1)
+        push = received(sent, server.features.start)
+        while not server.receive(push, timeout=_UPDATE_WAIT):
+            if era != self._era or self._error is not None:
+                return Receipt(False, -1)
+        with self._changed:
+            self._taken[push.worker] = self._taken.get(push.worker, 0) + 1
+            if known is None:
+                return Receipt(True, server.version)
+            self._changed.wait_for(lambda: server.waiting == 0 or era != self._era, _UPDATE_WAIT)
+        return Receipt(True, server.version, self.snapshot(era, known))
+
+    def snapshot(self, era: int, known: int) -> Snapshot:
+        """All rows, published once a version, if there is a newer version than the one known."""
+        server = self._server
+        if server is None or era != self._era:
+            return Snapshot(False, -1, 0.0)
+        if server.version <= known:
+            return Snapshot(True, known, self._step_size(known))
+        if server.Lt.nbytes <= _SENT_DIRECTLY:
+            version, rows = self._rows(server)
+        else:
+            version, rows = self._publish(server)
+        return Snapshot(True, version, self._step_size(version), rows)
+
+    def newer(self, era: int, features: NDArray[np.int32], known: NDArray[np.int64]) -> NewerRows:
+        """The rows of some features that changed since the versions known."""
+        server = self._server
+        if server is None or era != self._era:
+            return NewerRows(False, -1, 0.0, features[:0], np.empty((0, 0), np.float32))
+        changed, values, version = server.newer(features, known)
+        return NewerRows(True, version, self._step_size(version), changed, shorten(values, self._precision))
+
+    def _publish(self, server: Server) -> tuple[int, Any]:
+        import ray  # noqa: PLC0415 - an extra
+
+        with self._publishing:
+            if self._published[0] < server.version:
+                version, rows = self._rows(server)
+                self._published = (version, [ray.put(rows)])
+            return self._published
+
+    def _rows(self, server: Server) -> tuple[int, NDArray[Any]]:
+        features = np.arange(server.features.start, server.features.stop, dtype=np.int32)
+        _, rows, version = server.newer(features, np.full(len(features), -1, np.int64))
+        return version, shorten(rows, self._precision)
+
+    # For the driver
+
+    def applied(self, era: int, wait: float, gather: float) -> list[Applied]:
+        """What was applied since this was asked last: waits a while for something, then a moment for more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._applied or self._error or era != self._era, wait)
+            if self._error is not None:
+                raise self._error
+            if era != self._era:
+                return []
+            if gather and self._applied:
+                self._changed.wait_for(lambda: self._error is not None, gather)
+            taken, self._applied = self._applied, []
+            return taken
+
+    def join(self, worker: int, clock: int) -> None:
+        """A worker takes part from now on."""
+        self._clocks.join(worker, clock)
+
+    def retire(self, worker: int) -> None:
+        """A worker has no further step to take: nobody waits for it, but what it pushed is applied."""
+        self._clocks.leave(worker)
+
+    def leave(self, worker: int) -> int:
+        """A worker is gone: nothing is taken from it any more. How many of its pushes were taken is returned."""
+        self._gone.add(worker)
+        self._clocks.leave(worker)
+        return self._taken.get(worker, 0)
+
+    def adjust(self, drops: int) -> None:
+        """Make the steps smaller, by the plateau schedule."""
+        self._schedule.drops = drops
+
+    def state(self, wait: float) -> tuple[int, dict[str, NDArray[Any]]]:
+        """The version, and all arrays, once nothing waits to be applied."""
+        assert self._server is not None
+        server = self._server
+        with self._changed:
+            self._changed.wait_for(lambda: self._error or not server.waiting, wait)
+            return server.version, server.state()
+
+    def probe(self, payload: NDArray[Any]) -> int:
+        """Take something, to see how fast it travels."""
+        return payload.nbytes
+
+    # Update side
+
+    def _update(self, server: Server) -> None:
+        try:
+            while not self._stop.is_set():
+                applied = server.update(timeout=_UPDATE_WAIT)
+                if applied:
+                    with self._changed:
+                        self._applied += [_light(one) for one in applied]
+                        self._changed.notify_all()
+        except BaseException as error:  # the driver is to raise it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _end_updates(self) -> None:
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join()
+            self._thread = None
+        self._era = -1
+
+    def _step_size(self, version: int) -> float:
+        return self._schedule.at(version, self._budget.used(version))
+
+
+def _light(one: Applied) -> Applied:
+    """Without the gradient."""
+    return replace(one, push=replace(one.push, gradient=None))

@@ -1,0 +1,1 @@
+"""The paper's studies, each by one command: its methods, its scaling, and a page of both."""

@@ -1,0 +1,1 @@
+"""Runs as one self-contained HTML page, and the same page live while a run goes on."""

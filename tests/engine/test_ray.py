@@ -1,0 +1,102 @@
+"""The Ray engine, on a real cluster of this machine."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import nearfar as nf
+from nearfar.errors import InvalidFile, InvalidSettings, TrainingFailed
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+def train(X, y, options: nf.RayOptions | None = None, **settings: object) -> nf.TrainingResult:
+    chosen = nf.TrainingSettings(**{"steps": 40, "block_size": 200, "seed": 3, "workers": 2} | settings)
+    return nf.train(X, y, chosen, engine=nf.RayEngine(options))
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_in_step_it_learns_what_threads_do(servers, digits):
+    X, y = digits
+    on_ray = train(X, y, nf.RayOptions(servers=servers), consistency="bsp")
+    settings = nf.TrainingSettings(steps=40, block_size=200, seed=3, workers=2, consistency="bsp")
+    in_threads = nf.train(X, y, settings, engine="threads")
+    np.testing.assert_allclose(on_ray.metric.components, in_threads.metric.components, rtol=1e-4, atol=1e-6)
+    assert on_ray.history[-1].objective == pytest.approx(in_threads.history[-1].objective, rel=1e-5)
+
+
+def test_sparse_points_and_three_servers(digits):
+    X, y = digits
+    wide = sp.hstack((sp.csr_matrix(X.astype(np.float32)), sp.csr_matrix((len(X), 500), dtype=np.float32))).tocsr()
+    result = train(wide, y, nf.RayOptions(servers=3), consistency="ssp:3")
+    last = result.history[-1]
+    assert last.step == 40
+    assert last.forms == {"columns": 40}
+    assert last.bytes / 40 < 4 * 64 * 256 * 1.1  # the touched features alone
+    assert last.pulled_bytes / 40 < 4 * 64 * 256 * 1.2
+    assert last.ap > result.history[0].ap
+
+
+def test_factors_travel_at_a_declared_bandwidth(digits):
+    X, y = digits
+    pairs = nf.draw_pairs(nf.LabelDraws(nf.Labels(y)), 500, 500, seed=0)
+    wide = np.random.default_rng(0).normal(size=(64, 2000)).astype(np.float32)
+    settings = {"batch_size": 16, "rank": 64, "steps": 20, "consistency": "bsp"}
+    slow = train(X @ wide, pairs, nf.RayOptions(bandwidth=0.1), **settings).history[-1]
+    fast = train(X @ wide, pairs, nf.RayOptions(bandwidth=1e6), **settings).history[-1]
+    assert (slow.forms, fast.forms) == ({"factors": 20}, {"dense": 20})
+    assert fast.bytes > 3 * slow.bytes
+    assert slow.objective == pytest.approx(fast.objective, rel=1e-3)
+
+
+def test_bfloat16_halves_what_travels_and_still_learns(digits):
+    full, half = (train(*digits, nf.RayOptions(wire=wire), steps=120) for wire in ("float32", "bfloat16"))
+    assert half.history[-1].bytes == full.history[-1].bytes / 2
+    assert half.history[-1].objective == pytest.approx(full.history[-1].objective, rel=0.02)
+
+
+def test_what_cannot_be_placed_is_an_error_in_time(digits):
+    with pytest.raises(TrainingFailed, match=r"1 of 1 workers could not be placed within 8 s: the cluster has 8 CPUs"):
+        train(*digits, nf.RayOptions(cpus_per_worker=64, start_timeout=8), workers=1)
+
+
+def test_it_begins_with_fewer_workers_where_that_is_allowed(digits):
+    result = train(*digits, nf.RayOptions(min_workers=1, cpus_per_worker=5), steps=30)
+    assert result.history[-1].step == 30
+    assert len(result.history[-1].workers) == 1
+
+
+def test_points_on_disk_are_read_by_the_workers(digits, tmp_path):
+    X, y = digits
+    np.save(tmp_path / "X.npy", X)
+    result = train(np.load(tmp_path / "X.npy", mmap_mode="r"), y, steps=20)
+    assert result.history[-1].step == 20
+
+
+def test_options_of_a_cluster_are_refused_elsewhere(tmp_path, digits, capsys):
+    from nearfar.cli import main
+    from nearfar.data.dataset import write_dataset
+
+    write_dataset(tmp_path / "data", digits[0].astype(np.float32), digits[1])
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--servers", "2"])
+    assert ended.value.code == 2
+    assert "add --engine ray" in capsys.readouterr().err
+
+
+def test_several_threads_a_worker_are_refused():
+    with pytest.raises(InvalidSettings, match="one computing thread a worker"):
+        nf.TrainingSettings(engine="ray", threads_per_worker=2)
+
+
+def test_every_worker_failing_is_an_error_with_its_cause(digits, tmp_path):
+    X, y = digits
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (tmp_path / "X.npy").unlink()  # still mapped here; gone for everybody else
+        with pytest.raises((InvalidFile, TrainingFailed), match="is not there on this node"):
+            train(mapped, y, steps=20)

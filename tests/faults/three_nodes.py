@@ -1,0 +1,43 @@
+"""A cluster of three nodes on this machine, and what may happen to nodes: run as a process of its own by the tests."""
+
+import json
+import sys
+import warnings
+
+from ray.cluster_utils import Cluster
+from sklearn.datasets import load_digits
+
+import nearfar as nf
+from nearfar.parameter_server.progress import Report
+
+SETTINGS = {"block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.5}
+
+
+def main(what: str) -> None:
+    """Train while something happens to the nodes; the last report is printed as JSON."""
+    warnings.simplefilter("ignore")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20})
+    nodes = [cluster.add_node(num_cpus=1, object_store_memory=100 << 20) for _ in range(2)]
+    happened = []
+
+    def at_300(report: Report) -> None:
+        if report.step < 300 or happened:
+            return
+        happened.append(what)
+        if what == "a node dies":
+            cluster.remove_node(nodes[0], allow_graceful=False)
+        if what == "a node joins":
+            cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
+
+    options = nf.RayOptions(address=cluster.address, hang_after=20.0, servers=2)
+    settings = nf.TrainingSettings(**SETTINGS, steps=600)
+    if what == "a node joins":
+        settings = nf.TrainingSettings(**SETTINGS | {"workers": 4}, minutes=0.4)
+        options = nf.RayOptions(address=cluster.address, min_workers=2)
+    result = nf.train(*load_digits(return_X_y=True), settings, engine=nf.RayEngine(options), on_report=[at_300])
+    cluster.shutdown()
+    sys.stdout.write(json.dumps(result.history[-1].to_json() | {"happened": happened}) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
