@@ -158,8 +158,8 @@ def simulate(
     Parameters
     ----------
     points, constraints, settings, labels
-        As for :func:`~nearfar.train`; the budget is that of the fewest workers. The schedule auto is here
-        inverse-root where there is a budget, since one over the budget would be another for each run.
+        As for :func:`~nearfar.train`; the budget is that of the fewest workers. The schedule auto is here constant
+        where there is a budget, since one over the budget would be another for each run.
     cluster : SimulatedCluster
     workers : sequence of int
     consistencies : sequence of str
@@ -180,7 +180,7 @@ def simulate(
     """
     check(workers, consistencies, settings, goal, at_most, step_factors)
     if settings.schedule == "auto" and settings.has_budget:
-        settings = replace(settings, schedule="inverse-root")
+        settings = replace(settings, schedule="constant")
     if out is not None:
         if out.exists():
             raise InvalidRun(f"{out} exists already; choose another folder")

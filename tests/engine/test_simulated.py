@@ -14,7 +14,7 @@ from nearfar.engine.supervisor import LocalSupervisor
 from nearfar.errors import InvalidRun, InvalidSettings, WorkerFailed
 from nearfar.parameter_server.worker import Worker
 
-FREE = SimulatedCluster(bandwidth=math.inf, latency=0.0, costs=Costs(0.0, 0.0))
+FREE = SimulatedCluster(bandwidth=math.inf, latency=0.0, costs=Costs(0.0, 0.0), pulls="before")
 """Nothing takes any time."""
 TIMED = replace(FREE, costs=Costs(1.0, 0.0))
 """A batch takes a second, all else nothing."""
@@ -51,7 +51,7 @@ def simulated(digits):
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("consistency", ["asp", "ssp:1", "bsp"])
-@pytest.mark.parametrize("pulls", ["before", "behind"])
+@pytest.mark.parametrize("pulls", ["with", "before", "behind"])
 @pytest.mark.parametrize("rule", ["adam", "sgd"])
 def test_one_worker_without_costs_is_the_serial_engine_bit_for_bit(digits, rule, pulls, consistency, sparse):
     X, y = digits
@@ -66,7 +66,7 @@ def test_one_worker_without_costs_is_the_serial_engine_bit_for_bit(digits, rule,
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("pulls", ["before", "behind"])
+@pytest.mark.parametrize("pulls", ["with", "before", "behind"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_in_step_it_is_the_threads_engine_bit_for_bit(digits, workers, pulls, sparse):
     X, y = digits
@@ -109,7 +109,7 @@ def test_one_worker_computes_while_the_server_updates(simulated):
     assert run.usage.servers_update == pytest.approx(6 / 24.5)
 
 
-@pytest.mark.parametrize("pulls", ["before", "behind"])
+@pytest.mark.parametrize("pulls", ["with", "before", "behind"])
 def test_a_round_in_step_is_a_pull_the_slowest_batch_a_push_and_all_updates(simulated, pulls):
     cluster = replace(FREE, latency=0.5, costs=Costs(1.0, 0.25), stragglers=Stragglers(3.0, count=1), pulls=pulls)
     run = simulated(cluster, workers=2, consistency="bsp")
@@ -121,9 +121,16 @@ def test_a_round_in_step_is_a_pull_the_slowest_batch_a_push_and_all_updates(simu
 
 
 def test_pulls_before_a_step_cost_a_round_trip_and_pulls_behind_do_not(simulated):
-    cluster = replace(FREE, latency=0.1, costs=Costs(1.0, 0.0))
-    assert simulated(cluster).seconds == pytest.approx(12 * (0.2 + 1.0) + 0.1)
-    assert simulated(replace(cluster, pulls="behind")).seconds == pytest.approx(0.2 + 12 * 1.0 + 0.1)
+    cluster = replace(FREE, latency=0.1, costs=Costs(1.0, 0.01))
+    assert simulated(replace(cluster, pulls="before")).seconds == pytest.approx(12 * (0.2 + 1.0) + 0.1 + 0.01)
+    assert simulated(replace(cluster, pulls="behind")).seconds == pytest.approx(0.2 + 12 * 1.0 + 0.1 + 0.01)
+
+
+def test_rows_that_come_with_a_push_come_when_it_is_applied(simulated):
+    run = simulated(replace(FREE, latency=0.1, costs=Costs(1.0, 0.5), pulls="with"))
+    assert run.seconds == pytest.approx(0.2 + 12 * (1.0 + 0.1 + 0.5) + 11 * 0.1)
+    assert run.usage.latency == pytest.approx(12 * 0.2 / run.seconds, rel=0.1)
+    assert run.history[-1].staleness_max == 0
 
 
 def test_a_server_on_the_workers_core_takes_its_time_from_them(simulated):
@@ -264,7 +271,7 @@ def test_a_worker_that_pauses_makes_the_others_wait_in_step_only(simulated):
 
 
 @pytest.mark.parametrize("consistency", ["asp", "ssp:2", "bsp"])
-@pytest.mark.parametrize("pulls", ["before", "behind"])
+@pytest.mark.parametrize("pulls", ["with", "before", "behind"])
 def test_a_dead_workers_shards_move_on_and_no_batch_is_lost(simulated, monkeypatch, consistency, pulls):
     cluster = replace(TIMED, pulls=pulls, deaths=(Death(worker=2, at=3.5),))
     seen = []
@@ -304,7 +311,7 @@ def test_too_many_copies_are_refused_with_the_sum(simulated):
         ({"bandwidth": 0.0}, "bandwidth is 0.0; expected bytes a second"),
         ({"latency": math.inf}, "latency is inf; expected at least 0, and finite"),
         ({"spread": -1.0}, "spread is -1.0"),
-        ({"pulls": "never"}, "pulls is 'never'; expected before or behind"),
+        ({"pulls": "never"}, "pulls is 'never'; expected with, before, behind"),
         ({"servers": 2, "server_apart": False}, "servers is 2, but they have no machines of their own"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 from nearfar.errors import InvalidSettings
 from nearfar.sizes import Rates, Sizes, bandwidth_text, duration_text, memory_text
 
-Pulls = Literal["before", "behind"]
+Pulls = Literal["with", "before", "behind"]
 
 NOMINAL = Rates(gather=1e9, products=1.2e11, pull=1e10, update=1.5e10)
 """About those of one core with AVX2. Fixed, so that counted costs, unlike measured ones, are the same everywhere."""
@@ -121,10 +121,12 @@ class SimulatedCluster:
     server_apart : bool
         Whether the servers have machines of their own. If not, there is one, and it shares the cores and the link of
         the first machine, whose workers reach it without a link: with one machine that is the threads engine.
-    pulls : {"before", "behind"}
-        ``before``: a step first waits for its rows, as in the threads engine. ``behind``: they are asked for while the
-        batch before is computed, so that they come when it ends, and an asynchronous worker does not wait for rows
-        that it has had before.
+    pulls : {"with", "before", "behind"}
+        How an asynchronous worker gets the rows of its next batch. ``with``: they come when its last push is applied,
+        as on Ray. ``before``: it asks for them when it has sent its push, and waits, as in the threads engine.
+        ``behind``: it asks while the batch before is computed, so that they come when it ends, and does not wait for
+        rows that it has had before. Where the consistency is bounded, a worker always asks when it may begin; with
+        ``behind``, also while it computes.
     costs : Costs, optional
         What a step costs; by default counted, at :data:`NOMINAL` rates.
     spread : float
@@ -142,7 +144,7 @@ class SimulatedCluster:
     server_bandwidth: float | None = None
     servers: int = 1
     server_apart: bool = True
-    pulls: Pulls = "before"
+    pulls: Pulls = "with"
     costs: Costs | None = None
     spread: float = 0.0
     stragglers: Stragglers | None = None
@@ -159,7 +161,7 @@ class SimulatedCluster:
             if value is not None and not value > 0:
                 raise InvalidSettings(f"{name} is {value}; expected bytes a second, more than 0")
         if self.pulls not in get_args(Pulls):
-            raise InvalidSettings(f"pulls is {self.pulls!r}; expected before or behind")
+            raise InvalidSettings(f"pulls is {self.pulls!r}; expected {', '.join(get_args(Pulls))}")
         if self.servers > 1 and not self.server_apart:
             raise InvalidSettings(f"servers is {self.servers}, but they have no machines of their own; expected 1")
 
@@ -204,7 +206,7 @@ class SimulatedCluster:
             "latency": duration_text(self.latency),
             "servers": f"{servers}, {apart}" if self.server_apart else "one, on the first machine's cores",
             "a server's link": f"{bandwidth_text(self.server_bandwidth or self.bandwidth)} each way",
-            "pulls": "before each step" if self.pulls == "before" else "behind computing",
+            "pulls": {"with": "with pushes", "before": "before each step", "behind": "behind computing"}[self.pulls],
             **({} if self.costs is None else _described(self.costs)),
             "spread": f"{self.spread:g}",
             "stragglers": "none" if self.stragglers is None else str(self.stragglers),

@@ -64,7 +64,13 @@ class Pulls:
             return
         asked = [(thread, thread.task) for thread in worker.wanting]
         worker.wanting, worker.is_pulling = [], True
-        self._network.ask(worker.machine, partial(self._read, worker, asked, self._events.now))
+        read = partial(self._read, worker, asked, self._events.now)
+        if all(thread.is_answered for thread, _ in asked):
+            self._events.after(0.0, READS, read)
+        else:
+            self._network.ask(worker.machine, read)
+        for thread, _ in asked:
+            thread.is_answered = False
 
     def _read(self, worker: SimulatedWorker, asked: list[tuple[SimulatedThread, Task | None]], since: float) -> None:
         """The server reads the rows that are asked for, as they are now."""

@@ -17,7 +17,7 @@ from nearfar.engine.simulated.pulls import Pulls
 from nearfar.engine.simulated.server import SimulatedServer
 from nearfar.engine.simulated.snapshots import Features
 from nearfar.engine.simulated.usage import Meter, State, Usage
-from nearfar.engine.simulated.virtual_time import BEGINS, ENDS, Cores, Events, Network
+from nearfar.engine.simulated.virtual_time import BEGINS, ENDS, Cores, Event, Events, Network
 from nearfar.engine.simulated.worker import SimulatedThread, SimulatedWorker, simulated_worker
 from nearfar.errors import InvalidSettings, WorkerFailed
 from nearfar.objective.fast_gradient import Gatherer
@@ -81,7 +81,10 @@ class _Run:
         self._costs = cluster.costs or _counted(job)
         self._kernel, self._gatherer = job.kernel(), Gatherer(job.points, job.rank)
         self._all_features: Features = np.arange(job.points.n_features, dtype=np.int32)
-        self._never_waits = cluster.pulls == "behind" and job.clocks.slack == float("inf")
+        is_free = job.clocks.slack == float("inf")
+        self._never_waits = cluster.pulls == "behind" and is_free
+        self._waits_for_pushes = cluster.pulls == "with" and is_free
+        self._unanswered: dict[int, Event] = {}
         self._workers = [simulated_worker(number, job, cluster) for number in range(job.workers)]
         self._living = list(self._workers)
         machines = self._workers[-1].machine + 1
@@ -238,8 +241,14 @@ class _Run:
         count = push.nbytes if self._costs.push_bytes is None else self._costs.push_bytes
         self._network.to_server(thread.worker.machine, count, lambda: self._server.push_came(push))
         thread.is_resting = True
-        self._enter(thread, None)
-        self._events.after(self._pause(thread.worker.worker.number), BEGINS, lambda: self._go_on(thread))
+        pause = self._pause(thread.worker.worker.number)
+        set_out = partial(self._events.after, pause, BEGINS, partial(self._go_on, thread))
+        if self._waits_for_pushes:
+            thread.is_answered = True
+            self._unanswered[id(push)] = set_out
+        else:
+            set_out()
+        self._enter(thread, None if pause else "waiting for messages")
 
     def _pause(self, worker: int) -> float:
         """Seconds that a worker is to stand still now."""
@@ -282,6 +291,8 @@ class _Run:
         if self._supervisor.attend(applied):
             self._is_over = True
             return
+        for one in applied:
+            self._unanswered.pop(id(one.push), _nothing)()
         self._admit()
         for number in sorted({one.push.worker for one in applied}):
             for thread in list(self._workers[number].threads):
@@ -309,6 +320,10 @@ class _Run:
         for i, other in enumerate(self._living):
             other.worker.take_over(worker.worker.shards[i::left])
         self._look_around()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _counted(job: Job) -> Costs:

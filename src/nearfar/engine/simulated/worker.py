@@ -44,6 +44,8 @@ class SimulatedThread:
     """Those that its batch needs."""
     is_admitted: bool = False
     """Whether the consistency lets it begin."""
+    is_answered: bool = False
+    """Whether the server sends rows of its own accord, as the thread's push was applied."""
     has_step: bool = False
     """Whether the budget has given it a step that it has not begun."""
     has_rows: bool = False
