@@ -29,7 +29,7 @@ from nearfar.parameter_server.progress import Report
 from nearfar.settings import TrainingSettings
 
 _MOST_CURVE_POINTS = 200
-_LOOKS = 40
+_LOOKS = 20
 """At a method on its way, in its whole time."""
 _STEPS_BEFORE = 30
 """Steps of a training before the one that is timed, with a report on the way."""
