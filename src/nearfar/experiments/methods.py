@@ -29,7 +29,7 @@ from nearfar.parameter_server.progress import Report
 from nearfar.settings import TrainingSettings
 
 _MOST_CURVE_POINTS = 200
-_LOOKS = 40
+_LOOKS = 20
 """At a method on its way, in its whole time."""
 _STEPS_BEFORE = 30
 """Steps of a training before the one that is timed, with a report on the way."""
@@ -104,7 +104,7 @@ def methods_of(problem: Problem) -> list[Method]:
         Method("xing2002", "Xing2002", "pairs, full matrix", _xing2002),
         Method("itml", "ITML", f"pairs, γ = {_ITML_GAMMA:g}", _itml),
         Method("kiss", "KISS", f"pairs, {reduced}", partial(_kiss, rank if rank < d else None)),
-        Method("kiss-fewer", "KISS, fewer directions", "pairs", _kiss_of_fewer),
+        *([Method("kiss-fewer", "KISS, fewer directions", "pairs", _kiss_of_fewer)] if _fewer(problem) else []),
         euclid,
     ]
 
@@ -184,9 +184,13 @@ def _kiss(directions: int | None, problem: Problem) -> Learned:
     return _baseline(problem, lambda **given: KISS(n_components=directions, **given))
 
 
+def _fewer(problem: Problem) -> list[int]:
+    return [count for count in _FEWER_DIRECTIONS if count < min(problem.protocol.rank, problem.points.n_features)]
+
+
 def _kiss_of_fewer(problem: Problem) -> Learned:
     """KISS with as many directions as do best on other pairs of training points."""
-    tried = [count for count in _FEWER_DIRECTIONS if count < min(problem.protocol.rank, problem.points.n_features)]
+    tried = _fewer(problem)
     count = problem.protocol.test_pairs
     others = draw_pairs(LabelDraws(Labels(problem.labels)), count, count, problem.protocol.seed + _OTHER_SEED)
 

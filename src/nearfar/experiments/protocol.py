@@ -35,12 +35,14 @@ class _Paper:
     """The scale at which it takes minutes here."""
     steps: int
     """Steps of one worker in the study of scaling, at the usual scale."""
+    servers: int
+    """Of the simulated clusters: where L takes hundreds of megabytes, one server would be in everyone's way."""
 
 
 PAPER: dict[StudyName, _Paper] = {
-    "mnist": _Paper(60_000, 600, 1000, 100_000, 10_000, 16, 1.0, 300),
-    "imnet-63k": _Paper(63_000, 10_000, 100, 100_000, 10_000, 64, 0.1, 300),
-    "imnet-1m": _Paper(1_000_000, 1000, 1000, 100_000_000, 100_000, 64, 0.02, 200),
+    "mnist": _Paper(60_000, 600, 1000, 100_000, 10_000, 16, 1.0, 300, 1),
+    "imnet-63k": _Paper(63_000, 10_000, 100, 100_000, 10_000, 64, 0.1, 600, 8),
+    "imnet-1m": _Paper(1_000_000, 1000, 1000, 100_000_000, 100_000, 64, 0.02, 200, 8),
 }
 
 
@@ -60,6 +62,8 @@ class Protocol:
     test_pairs: int
     steps: int
     """Steps of one worker in the study of scaling."""
+    servers: int
+    """Of the simulated clusters."""
     seed: int = 0
 
     @classmethod
@@ -86,6 +90,7 @@ class Protocol:
             pairs=max(_FEWEST_PAIRS, round(paper.pairs * scale)),
             test_pairs=max(_FEWEST_TEST_PAIRS, round(paper.test_pairs * scale)),
             steps=max(_FEWEST_STEPS, round(paper.steps * share)),
+            servers=paper.servers,
         )
 
     def to_json(self) -> dict[str, Any]:

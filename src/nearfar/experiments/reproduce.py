@@ -81,7 +81,7 @@ def reproduce(
 def _parts(problem: Problem, methods: list[Method]) -> list[Part]:
     """All that is to be done, in order."""
     given = {**problem.protocol.to_json(), "data": problem.fingerprint}
-    of_method = {name: value for name, value in given.items() if name not in ("steps", "simulated_rank")}
+    of_method = {name: value for name, value in given.items() if name not in ("steps", "simulated_rank", "servers")}
     of_scaling = {name: value for name, value in given.items() if name not in ("minutes", "rank")}
 
     def measured(method: Method) -> Callable[[Mapping[str, Result]], Result]:

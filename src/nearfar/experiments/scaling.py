@@ -93,8 +93,14 @@ def _step_size(problem: Problem) -> float:
 def _cluster(problem: Problem, costs: Costs | None) -> SimulatedCluster:
     """The paper's machines, each core of which is a worker."""
     protocol = problem.protocol
-    cores = PAPER[protocol.study].machine_cores
-    return SimulatedCluster(machine_cores=cores, costs=costs, pulls="behind", spread=_SPREAD, seed=protocol.seed)
+    return SimulatedCluster(
+        machine_cores=PAPER[protocol.study].machine_cores,
+        servers=protocol.servers,
+        costs=costs,
+        pulls="behind",
+        spread=_SPREAD,
+        seed=protocol.seed,
+    )
 
 
 def _simulated(
