@@ -31,11 +31,10 @@ def average_precision(near: Distances, far: Distances) -> float:
     float
         Between 0 and 1; NaN if there are no similar or no dissimilar pairs, or if a distance is NaN.
     """
-    if not len(near) or not len(far):
+    counts = _sound_counts(near, far)
+    if counts is None:
         return math.nan
-    distances, nears, fars = cumulative_counts(near, far)
-    if np.isnan(distances[-1]):
-        return math.nan
+    nears, fars = counts
     return float(np.diff(nears, prepend=0) @ (nears / (nears + fars))) / len(near)
 
 
@@ -54,11 +53,10 @@ def roc_auc(near: Distances, far: Distances) -> float:
     float
         Between 0 and 1; NaN if there are no similar or no dissimilar pairs, or if a distance is NaN.
     """
-    if not len(near) or not len(far):
+    counts = _sound_counts(near, far)
+    if counts is None:
         return math.nan
-    distances, nears, fars = cumulative_counts(near, far)
-    if np.isnan(distances[-1]):
-        return math.nan
+    nears, fars = counts
     won_or_half_won = nears - 0.5 * np.diff(nears, prepend=0)
     return float(np.diff(fars, prepend=0) @ won_or_half_won) / (len(near) * len(far))
 
@@ -72,11 +70,15 @@ def best_threshold(near: Distances, far: Distances) -> float:
         if not len(distances):
             raise InvalidConstraints(f"there are no {kind} pairs; a threshold takes at least one pair of either kind")
     thresholds, nears, fars = cumulative_counts(near, far)
-    best = int(np.argmax(nears / len(near) - fars / len(far)))
-    low = float(thresholds[best])
-    if best + 1 == len(thresholds):
+    return midway(thresholds, int(np.argmax(nears / len(near) - fars / len(far))))
+
+
+def midway(distances: Distances, last: int) -> float:
+    """A threshold between the distance at ``last`` and the next; these are ascending, each different."""
+    low = float(distances[last])
+    if last + 1 == len(distances):
         return low
-    high = float(thresholds[best + 1])
+    high = float(distances[last + 1])
     middle = low + (high - low) / 2
     return middle if middle < high else low
 
@@ -99,6 +101,14 @@ def cumulative_counts(near: Distances, far: Distances) -> tuple[Distances, Count
     last_of_ties = np.append(np.flatnonzero(np.diff(keys >> np.uint64(1))), len(keys) - 1)
     fars = np.cumsum(keys & np.uint64(1), dtype=np.int64)[last_of_ties]
     return _values(keys[last_of_ties], values.dtype), last_of_ties + 1 - fars, fars
+
+
+def _sound_counts(near: Distances, far: Distances) -> tuple[Counts, Counts] | None:
+    """What :func:`cumulative_counts` counts; None where a figure of them has no meaning: a kind is absent, or NaN."""
+    if not len(near) or not len(far):
+        return None
+    distances, nears, fars = cumulative_counts(near, far)
+    return None if np.isnan(distances[-1]) else (nears, fars)
 
 
 # The bits of a float that is not negative, read as a whole number, sort as the float does. Shifted by one
