@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +47,11 @@ BENCHMARKS = {
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--small", action="store_true", help="a form that takes seconds, to see that it runs")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     unknown = set(arguments.names) - BENCHMARKS.keys()
     if unknown:
         parser.error(f"unknown benchmark {min(unknown)}; expected any of {', '.join(BENCHMARKS)}")

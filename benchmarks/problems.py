@@ -4,14 +4,17 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 
 import nearfar as nf
 from nearfar.data.from_labels import LabelDraws, draw_pairs
 from nearfar.evaluation.retrieval import judge_neighbours
 from nearfar.objective.ranking import average_precision
+from nearfar.parameter_server.progress import Report
 
 DATA = Path(os.environ.get("NEARFAR_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 """Where mnist.npz is: the folder that the environment variable NEARFAR_DATA names, or ../shared/data."""
@@ -65,8 +68,32 @@ def _labelled(name: str, X: np.ndarray, y: np.ndarray, test_points: np.ndarray, 
     return Labelled(name, X, y, test_points, test_labels, pairs)
 
 
-def mnist_pairs() -> tuple[np.ndarray, np.ndarray, nf.Pairs, str]:
-    """Points, labels, 100K + 100K pairs, and which data it is; without MNIST, random points of its shape."""
+@dataclass(frozen=True)
+class Paired:
+    """Points with their labels and pairs of them, and how to learn from those."""
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+    pairs: nf.Pairs
+    settings: dict[str, Any]
+
+    def train(self, **more: Any) -> list[Report]:
+        """The reports of a training with one thread of BLAS."""
+        with threadpool_limits(1):
+            settings = nf.TrainingSettings(**{"loss": "hinge", **self.settings, **more})
+            return nf.train(self.X, self.pairs, settings, labels=self.y).history
+
+
+@lru_cache(maxsize=1)
+def paired(*, small: bool) -> Paired:
+    """The paper's MNIST setting: k = 600, 1,000 of 100K + 100K pairs a step, hinge with λ = c = 1.
+
+    Without MNIST, random points of its shape; in the small form digits, and a rank that they have.
+    """
+    if small:
+        X, y = load_digits(return_X_y=True)
+        return Paired("digits", X, y, _drawn_pairs(y, 5000), {"rank": 16, "batch_size": 100})
     if MNIST.exists():
         with np.load(MNIST) as file:
             X, y, name = file["x_train"].reshape(-1, 784), file["y_train"], "mnist"
@@ -75,9 +102,8 @@ def mnist_pairs() -> tuple[np.ndarray, np.ndarray, nf.Pairs, str]:
         y = rng.integers(0, 10, 60_000)
         means = rng.uniform(0, 120, (10, 784))
         X, name = rng.normal(means[y], 60).clip(0, 255).astype(np.uint8), "random points in MNIST's shape"
-    return X, y, draw_pairs(LabelDraws(nf.Labels(y)), 100_000, 100_000, seed=1), name
+    return Paired(name, X, y, _drawn_pairs(y, 100_000), {"rank": 600, "batch_size": 1000})
 
 
-def paper_settings(**more: object) -> nf.TrainingSettings:
-    """The paper's MNIST setting: k = 600, 1,000 pairs a step, hinge with λ = c = 1."""
-    return nf.TrainingSettings(**{"rank": 600, "batch_size": 1000, "loss": "hinge"} | more)
+def _drawn_pairs(y: np.ndarray, count: int) -> nf.Pairs:
+    return draw_pairs(LabelDraws(nf.Labels(y)), count, count, seed=1)

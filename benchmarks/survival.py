@@ -16,6 +16,8 @@ import nearfar as nf
 from benchmarks.environments import surroundings
 from benchmarks.problems import Labelled
 
+SEARCH_SECONDS = 120.0
+"""Seconds of fitting that a search for a peer's largest size may take in all."""
 SCRIPT = Path(__file__).parent / "fit_peer.py"
 _STARTING = 20.0
 """Seconds, at most, that a process may take to start and to read its problem, beside the fit."""
@@ -70,20 +72,20 @@ def fit_ours(make: Callable[[], Any], *given: Any) -> Fit:
 def largest_survived(
     python: Path, algorithm: str, loss: str, data: Labelled, sizes: Iterable[int], limit: float
 ) -> dict[str, Any]:
-    """Fits of growing size until one exceeds the limit or memory; of the last that did not, figures of both sides."""
+    """Fits of growing size until they exceed the limit, in all, or memory; of the last, figures of both sides."""
     survived: tuple[int, Fit] | None = None
-    too_large = None
+    too_large, spent = None, 0.0
     for size in sizes:
         part = data.first(size)
-        fit = fit_peer(python, algorithm, {"X": part.X, "y": part.y}, limit)
+        fit = fit_peer(python, algorithm, {"X": part.X, "y": part.y}, limit - spent)
         if fit is None:
             too_large = size
             break
-        survived = size, fit
+        survived, spent = (size, fit), spent + fit.seconds
     line = {
         "algorithm": algorithm,
         "data": data.name,
-        "limit_seconds": limit,
+        "search_limit_seconds": limit,
         "ours_loss": loss,
         "gave_up_at": too_large,
     }

@@ -5,60 +5,51 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
-import nearfar as nf
-from benchmarks.problems import mnist_pairs, paper_settings
+from benchmarks.problems import Paired, paired
 
 ROUNDS = 3
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
-    yield _rates(steps=40 if small else 400, rounds=1 if small else 2 * ROUNDS)
-    yield _time_to_objective(steps=40 if small else 1000, rounds=1 if small else ROUNDS)
+    yield _rates(small, steps=40 if small else 400, rounds=1 if small else 2 * ROUNDS)
+    yield _time_to_objective(paired(small=small), steps=40 if small else 1000, rounds=1 if small else ROUNDS)
 
 
-def _rates(steps: int, rounds: int) -> dict[str, Any]:
+def _rates(small: bool, steps: int, rounds: int) -> dict[str, Any]:
     """Two workers with one server, and two serial runs side by side that know nothing of each other, in turns."""
     together, apart = [], []
     for _ in range(rounds):
-        together.append(_steps_per_second(2, steps))
+        together.append(_steps_per_second(small, 2, steps))
         with multiprocessing.get_context("spawn").Pool(2) as pool:
-            apart.append(sum(pool.starmap(_steps_per_second, [(1, steps // 2)] * 2)))
+            apart.append(sum(pool.starmap(_steps_per_second, [(small, 1, steps // 2)] * 2)))
     return {
-        "what": "steps a second, MNIST setting",
+        "what": f"steps a second, {paired(small=small).name}",
         "two_workers": round(statistics.median(together), 1),
         "two_serial_runs": round(statistics.median(apart), 1),
         "ratio": round(statistics.median(a / b for a, b in zip(together, apart, strict=True)), 3),
     }
 
 
-def _steps_per_second(workers: int, steps: int) -> float:
+def _steps_per_second(small: bool, workers: int, steps: int) -> float:
     """Steps a second between the first report after the start and the last."""
-    X, y, pairs, _ = mnist_pairs()
-    with threadpool_limits(1):
-        history = nf.train(
-            X, pairs, paper_settings(workers=workers, steps=steps, report_every=max(1, steps // 10)), labels=y
-        ).history
+    history = paired(small=small).train(workers=workers, steps=steps, report_every=max(1, steps // 10))
     return (history[-1].step - history[1].step) / (history[-1].seconds - history[1].seconds)
 
 
-def _time_to_objective(steps: int, rounds: int) -> dict[str, Any]:
+def _time_to_objective(problem: Paired, steps: int, rounds: int) -> dict[str, Any]:
     """The paper's speed-up: how much sooner two workers reach the held-out objective that one ends with.
 
     Two workers get a tenth more steps, as each of their gradients is worth a little less.
     """
-    X, y, pairs, name = mnist_pairs()
     ones, twos = [], []
     for _ in range(rounds):
-        with threadpool_limits(1):
-            one = nf.train(X, pairs, paper_settings(engine="threads", steps=steps), labels=y).history
-            two = nf.train(X, pairs, paper_settings(workers=2, steps=steps + steps // 10), labels=y).history
+        one = problem.train(engine="threads", steps=steps)
+        two = problem.train(workers=2, steps=steps + steps // 10)
         target = one[-1].objective
         ones.append(next(report.seconds for report in one if report.objective <= target))
         twos.append(next((report.seconds for report in two if report.objective <= target), None))
     return {
-        "what": f"seconds to the held-out objective that one worker ends with, {name}",
+        "what": f"seconds to the held-out objective that one worker ends with, {problem.name}",
         "one_worker": [round(seconds, 2) for seconds in ones],
         "two_workers": [seconds and round(seconds, 2) for seconds in twos],
         "ratio": round(statistics.median(a / b if b else 0.0 for a, b in zip(ones, twos, strict=True)), 2),

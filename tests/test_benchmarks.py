@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import __main__ as command
 from benchmarks import baselines, environments, memory, metric_learn
-from benchmarks.__main__ import BENCHMARKS
 from benchmarks.chase import Chase
 from benchmarks.problems import labelled
 from benchmarks.serial import prepared_job
@@ -18,7 +18,6 @@ import nearfar as nf
 from nearfar.engine.serial import SerialEngine
 from nearfar.model.preparation import prepare
 
-ROOT = Path(__file__).parents[1]
 REPO_PYTHON = Path(sys.executable)
 
 
@@ -31,26 +30,50 @@ def make_environment(name: str) -> None:
             pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", command.BENCHMARKS)
 def test_the_small_form_runs(name):
     make_environment(name)
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", name, "--small"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    for line in ended.stdout.splitlines():
-        figures = json.loads(line)
-        assert figures["benchmark"] == name
+    lines = [json.loads(json.dumps(figures)) for figures in command.BENCHMARKS[name](small=True)]
+    assert lines
+    for figures in lines:
         assert figures["ratio"] >= 0  # 0 where a goal was not reached, as may be in so short a run
-        assert figures["load"] >= 0
 
 
-def test_an_unknown_name_is_refused():
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "speed"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 2
-    assert "unknown benchmark speed" in ended.stderr
+def fakes(monkeypatch, tmp_path):
+    """Two benchmarks of no work, the second for want of its environment, and a page of results of their own."""
+
+    def absent(*, small):
+        raise environments.NoEnvironment("no network")
+
+    monkeypatch.setattr(command, "BENCHMARKS", {"speed": lambda *, small: [{"ratio": 2.0}], "absent": absent})
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "RESULTS.md")
+    return tmp_path / "RESULTS.md"
+
+
+def test_all_benchmarks_in_full_write_the_page_of_results(monkeypatch, tmp_path, capsys):
+    page = fakes(monkeypatch, tmp_path)
+    for part in (["speed"], ["--small"], ["speed", "--small"]):
+        with pytest.raises(SystemExit):
+            command.main(part)
+        assert not page.exists()
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        command.main([])
+    printed = capsys.readouterr()
+    figures = json.loads(printed.out)
+    assert (figures["benchmark"], figures["ratio"]) == ("speed", 2.0)
+    assert figures["load"] >= 0
+    assert printed.out in page.read_text()
+    assert printed.err == "absent is left out: no network\n"
+    assert ended.value.code == 1
+
+
+def test_an_unknown_name_is_refused(monkeypatch, tmp_path, capsys):
+    fakes(monkeypatch, tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["velocity"])
+    assert ended.value.code == 2
+    assert "unknown benchmark velocity; expected any of speed, absent" in capsys.readouterr().err
 
 
 def test_the_timed_loop_takes_the_steps_of_training():

@@ -10,20 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nearfar.cli import main
 from nearfar.data.dataset import Dataset
 from nearfar.display import CopyingDisplay
 from nearfar.model.metric import load_metric
 from nearfar.model.run import RunFolder
 from nearfar.settings import TrainingSettings
+from tests.commands import ended, nearfar, process
 
 QUICK = ("--rank", "8", "--block-size", "200", "--batch-size", "200")
 HISTORY_KEYS = {
@@ -35,28 +33,6 @@ FIGURES = {
     "3nn_error", "recall_at_1", "recall_at_5", "recall_at_10",
 }  # fmt: skip
 ESCAPE = "\x1b"
-
-
-def nearfar(*arguments: str | Path) -> str:
-    """What a command that must succeed prints on standard output."""
-    code, out, err = ended(*arguments)
-    assert code == 0, err
-    return out
-
-
-def ended(*arguments: str | Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command, run in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
-        warnings.simplefilter("default")
-        with pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-    return exit_.value.code or 0, out.getvalue(), err.getvalue()
-
-
-def process(*arguments: str | Path) -> list[str]:
-    """The command line of a process of its own."""
-    return [sys.executable, "-c", "from nearfar.cli import main; main()", *(str(argument) for argument in arguments)]
 
 
 def history(run: Path) -> list[dict]:
@@ -345,6 +321,8 @@ def test_a_signal_saves_the_run_and_resume_finishes_it(data: Path, tmp_path: Pat
     assert ESCAPE not in printed + shown
     assert all(re.match(r" *\d+\.\d s  step \d+  objective ", line) for line in shown.splitlines())
     assert {path.name for path in out.iterdir()} == {"run.toml", "history.jsonl", "checkpoints"}
+    assert history(out)[-1]["step"] == int(stopped[1])
+    assert int(max((out / "checkpoints").iterdir()).stem.removeprefix("step-")) == int(stopped[1])
     steps = int(stopped[1]) + 25
     nearfar("train", data / "labelled", "--out", out, *options, "--steps", str(steps), "--resume")
     reached = [report["step"] for report in history(out)]
@@ -368,18 +346,21 @@ def test_a_terminal_shows_a_live_bar(data: Path, tmp_path: Path) -> None:
     assert "left" in shown
 
 
-def test_the_demo_learns_and_prints_its_table_and_leaves_a_report(tmp_path: Path) -> None:
-    ended = subprocess.run(process("demo"), capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert ESCAPE not in ended.stdout + ended.stderr
-    assert ended.stdout.startswith("Unseen digits")
+def test_the_demo_learns_and_prints_its_table_and_leaves_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ended("demo")
+    assert code == 0, err
+    assert ESCAPE not in out + err
+    assert out.startswith("Unseen digits")
     before, after = (
-        float(re.search(rf"{name} +│ +([\d.]+)", ended.stdout)[1])  # type: ignore[index]
+        float(re.search(rf"{name} +│ +([\d.]+)", out)[1])  # type: ignore[index]
         for name in ("before", "after, for telling pairs apart")
     )
     assert before < 0.92 < after
-    assert "2 workers" in ended.stderr
-    assert ended.stdout.splitlines()[-1].startswith("nearfar-demo.html: ")
+    assert "2 workers" in err
+    assert out.splitlines()[-1].startswith("nearfar-demo.html: ")
     assert [path.name for path in tmp_path.iterdir()] == ["nearfar-demo.html"]
     page = (tmp_path / "nearfar-demo.html").read_text()
     assert "for telling pairs apart" in page

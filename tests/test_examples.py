@@ -1,11 +1,11 @@
 """Every example runs, prints a better figure than before learning, and draws its picture."""
 
-import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -22,12 +22,11 @@ def test_every_example_is_tested():
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_it_runs_and_learning_helps(name, tmp_path):
-    ended = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py", tmp_path / "figure.png"],
-        capture_output=True, text=True, check=False, env={**os.environ, "MPLCONFIGDIR": str(tmp_path)},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
+def test_it_runs_and_learning_helps(name, tmp_path, monkeypatch, capsys):
+    plt.close("all")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path / "figure.png")])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    *before, after = [float(value) for value in re.findall(FIGURES[name], ended.stdout)]
-    assert after > (before[0] + 0.03 if before else 0.95), ended.stdout
+    printed = capsys.readouterr().out
+    *before, after = [float(value) for value in re.findall(FIGURES[name], printed)]
+    assert after > (before[0] + 0.03 if before else 0.95), printed

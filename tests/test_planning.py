@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import nearfar as nf
+from nearfar import planning
 from nearfar.cli import app
 from nearfar.data.dataset import write_dataset
 from nearfar.planning import Plan, Rates, plan, stand_in
@@ -62,6 +63,13 @@ def test_the_plan_is_about_right(workers):
     assert 0.4 < planned.step_seconds / seen < 2.5
 
 
+@pytest.fixture
+def hasty(monkeypatch):
+    """Rates measured for a moment, where it does not matter how well."""
+    monkeypatch.setattr(planning, "_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("hasty")
 def test_the_rank_beyond_what_is_measured_is_counted_in_full():
     points, pairs = stand_in(2000, 3000, None, True)
     planned = plan(points, pairs, nf.TrainingSettings(rank=2500, workers=2))
@@ -75,6 +83,7 @@ def dataset(tmp_path):
     return write_dataset(tmp_path / "data", rng.random((500, 40), dtype=np.float32), np.arange(500) % 5).folder
 
 
+@pytest.mark.usefixtures("hasty")
 def test_the_command_prints_a_table_or_json(dataset):
     shown = CliRunner().invoke(app, ["plan", str(dataset), "--rank", "8"])
     assert shown.exit_code == 0, shown.output

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ if not sparse:
 y = np.arange(2000) % 10
 small = nf.TrainingSettings(rank=2, steps=3, workers=workers, held_out=100)
 nf.train(X, y, small)
-settings = nf.TrainingSettings(rank=k, steps=20, workers=workers, held_out=100)
+settings = nf.TrainingSettings(rank=k, steps=6, workers=workers, held_out=100)
 sizes = prepare(X, nf.Labels(y), settings, labels=None, loss=None, start=None).sizes
 before = anonymous()
 most, stop = [0], threading.Event()
@@ -145,16 +144,8 @@ def test_what_no_machine_holds_is_refused_before_it_is_taken():
 
 def test_the_command_line_says_it_in_one_line(tmp_path):
     np.savez(tmp_path / "points.npz", X=np.random.default_rng(0).random((100, 50)), y=np.arange(100) % 3)
-    nearfar = str(Path(sys.executable).with_name("nearfar"))
-    subprocess.run(
-        [nearfar, "ingest", str(tmp_path / "points.npz"), "--out", str(tmp_path / "data")],
-        check=True,
-        capture_output=True,
-    )
-    ended = subprocess.run(
-        [nearfar, "train", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--memory", "100MB"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith("error: memory is 100MB, but this run takes")
+    nearfar("ingest", tmp_path / "points.npz", "--out", tmp_path / "data")
+    code, _, err = ended("train", tmp_path / "data", "--out", tmp_path / "run", "--memory", "100MB")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: memory is 100MB, but this run takes")
     assert not (tmp_path / "run").exists()

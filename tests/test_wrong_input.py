@@ -1,13 +1,9 @@
 """Bad input: from the command line exit code 2, one last line that says how to mend it, and nothing left behind."""
 
 import hashlib
-import io
 import shutil
 import subprocess
-import sys
-import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,34 +13,15 @@ import scipy.sparse as sp
 from safetensors.numpy import save_file
 
 import nearfar as nf
-from nearfar.cli import main
 from nearfar.data.constraints import Comparisons, Labels, Pairs
 from nearfar.data.dataset import Dataset
 from nearfar.data.formats import read_points
 from nearfar.errors import InvalidConstraints, InvalidFile, InvalidInput, InvalidPoints, InvalidRun, InvalidSettings
 from nearfar.model.metric import Metric, load_metric
+from tests.commands import Ended, ended, nearfar, process
 
 N, D = 60, 5
 TRAINING = ("--rank", "2", "--steps", "30", "--seed", "3")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-def nearfar(*arguments: str | Path) -> Ended:
-    """The command line in this process, with warnings shown as in a process of its own."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
-        warnings.simplefilter("default")
-        with pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-    return Ended(exit_.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -55,12 +32,12 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def assert_one_clear_line(ended: Ended, says: tuple[str, ...]) -> None:
-    lines = ended.err.splitlines()
-    assert ended.code == 2, ended
-    assert lines[-1].startswith("error: "), ended
-    assert sum(line.lower().startswith("error") for line in lines) == 1, ended
-    assert "Traceback" not in ended.out + ended.err
+def assert_one_clear_line(outcome: Ended, says: tuple[str, ...]) -> None:
+    lines = outcome.err.splitlines()
+    assert outcome.code == 2, outcome
+    assert lines[-1].startswith("error: "), outcome
+    assert sum(line.lower().startswith("error") for line in lines) == 1, outcome
+    assert "Traceback" not in outcome.out + outcome.err
     missing = [part for part in says if part not in lines[-1]]
     assert not missing, lines[-1]
 
@@ -94,15 +71,15 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Good:
     write_rows(folder / "similar.csv", [(i, (i + 3) % N) for i in range(N)])
     write_rows(folder / "triplets.csv", [(i, (i + 3) % N, (i + 1) % N) for i in range(N)])
     for name in ("labelled", "other", "wide", "one-class", "singletons"):
-        assert nearfar("ingest", folder / f"{name}.npz", "--out", folder / name).code == 0
+        nearfar("ingest", folder / f"{name}.npz", "--out", folder / name)
     for name, option, file in (
         ("paired", "--pairs", "pairs.csv"),
         ("only-similar", "--similar", "similar.csv"),
         ("compared", "--triplets", "triplets.csv"),
     ):
-        assert nearfar("ingest", folder / "points.npy", option, folder / file, "--out", folder / name).code == 0
-    assert nearfar("ingest", folder / "points.npy", "--out", folder / "bare").code == 0
-    ended = nearfar(
+        nearfar("ingest", folder / "points.npy", option, folder / file, "--out", folder / name)
+    nearfar("ingest", folder / "points.npy", "--out", folder / "bare")
+    nearfar(
         "train",
         folder / "labelled",
         "--out",
@@ -113,7 +90,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Good:
         "--report-every",
         "5",
     )
-    assert ended.code == 0, ended
     return Good(folder)
 
 
@@ -379,6 +355,14 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "too large for float16": (
         ingesting(lambda g, p: saved(p / "a.npy", spoiled(points_of(g), 7e4)), "--dtype", "float16"),
         ("point 7 has 70000 in feature 2", "float16", "float32"),
+    ),
+    "more features than asked for": (
+        ingesting(lambda g, p: texted(p / "a.petuum", "1 2 0:1 3:2\n"), "--features", "3"),
+        ("points have a column 3", "expected columns below 3"),
+    ),
+    "other features than an npy has": (
+        ingesting(lambda g, p: g / "points.npy", "--features", "6"),
+        ("points.npy has 5 features", "6 are asked for", "leave out --features"),
     ),
     "svmlight beside Petuum's format": (
         lambda g, p: [
@@ -774,7 +758,7 @@ def ingested(place: Path, **arrays: np.ndarray) -> Path:
 
 def sampled(good: Good, place: Path) -> Path:
     dataset = good.copy("labelled", place)
-    assert nearfar("sample", dataset, "--similar", "50", "--dissimilar", "50").code == 0
+    nearfar("sample", dataset, "--similar", "50", "--dissimilar", "50")
     return dataset.parent
 
 
@@ -782,9 +766,8 @@ def resampled(good: Good, place: Path) -> Path:
     """A run on sampled pairs, and then as many other pairs in the same dataset."""
     datasets = Good(sampled(good, place))
     begun = [part for part in resuming("labelled", lambda *_: place / "new")(datasets, place) if part != "--resume"]
-    assert nearfar(*begun).code == 0
-    drawn = nearfar("sample", datasets / "labelled", "--similar", "50", "--dissimilar", "50", "--seed", "1")
-    assert drawn.code == 0
+    nearfar(*begun)
+    nearfar("sample", datasets / "labelled", "--similar", "50", "--dissimilar", "50", "--seed", "1")
     return datasets.folder
 
 
@@ -793,8 +776,7 @@ def test_bad_input_ends_in_one_clear_line_and_leaves_nothing_behind(name: str, g
     make, says = CASES[name]
     command = make(good, tmp_path)
     before, kept = contents(tmp_path), contents(good.folder)
-    ended = nearfar(*command)
-    assert_one_clear_line(ended, says)
+    assert_one_clear_line(ended(*command), says)
     assert contents(tmp_path) == before
     assert contents(good.folder) == kept
 
@@ -807,13 +789,13 @@ def test_the_same_in_a_process_of_its_own(good: Good, tmp_path: Path) -> None:
     started = {}
     for name, place in places.items():
         place.mkdir()
-        command = [sys.executable, "-c", "from nearfar.cli import main; main()", *CASES[name][0](good, place)]
+        command = process(*CASES[name][0](good, place))
         before = contents(place)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started[name] = (process, before)
-    for name, (process, before) in started.items():
-        out, err = process.communicate(timeout=60)
-        assert_one_clear_line(Ended(process.returncode, out, err), CASES[name][1])
+        begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started[name] = (begun, before)
+    for name, (begun, before) in started.items():
+        out, err = begun.communicate(timeout=60)
+        assert_one_clear_line(Ended(begun.returncode, out, err), CASES[name][1])
         assert contents(places[name]) == before
 
 
@@ -821,20 +803,20 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(good: G
     run = good.copy("run", tmp_path)
     newest = max((run / "checkpoints").iterdir())
     flipped(newest)
-    ended = nearfar(*resuming("labelled", lambda *_: run, "--steps", "40")(good, tmp_path))
-    assert ended.code == 0, ended
-    assert f"note: {newest} is damaged" in ended.err
-    assert "going back to the checkpoint before it" in ended.err
-    assert "error" not in ended.err.lower().replace("objective", "")
-    assert "40 steps" in ended.out
+    code, out, err = ended(*resuming("labelled", lambda *_: run, "--steps", "40")(good, tmp_path))
+    assert code == 0, err
+    assert f"note: {newest} is damaged" in err
+    assert "going back to the checkpoint before it" in err
+    assert "error" not in err.lower().replace("objective", "")
+    assert "40 steps" in out
     assert load_metric(run / "metric.safetensors").settings["steps"] == 40
 
 
 def test_only_the_budget_may_change_on_resume(good: Good, tmp_path: Path) -> None:
     run = good.copy("run", tmp_path)
-    ended = nearfar(*resuming("labelled", lambda *_: run, "--steps", "45", "--patience", "50")(good, tmp_path))
-    assert ended.code == 0, ended
-    assert "45 steps" in ended.out
+    assert "45 steps" in nearfar(
+        *resuming("labelled", lambda *_: run, "--steps", "45", "--patience", "50")(good, tmp_path)
+    )
 
 
 Y = np.arange(N) % 3

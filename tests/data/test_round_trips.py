@@ -17,6 +17,7 @@ from nearfar.data.formats import Choice, delimited, read_points, text
 from nearfar.data.formats import svmlight as svmlight_module
 from nearfar.data.ingest import ConstraintFiles, ingest
 from nearfar.data.points import SparseRows
+from nearfar.errors import InvalidPoints
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -140,6 +141,22 @@ def test_svmlight_shards_share_the_widest_width_and_the_base(tmp_path: Path) -> 
     (tmp_path / "b.svm").write_text("0 0:7\n")
     dataset, _ = ingest([tmp_path / "a.svm", tmp_path / "b.svm"], tmp_path / "out")
     np.testing.assert_array_equal(all_rows(dataset), [[0, 5, 0, 6], [7, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.svm", "1 1:5 3:6\n0 2:7\n"), ("a.svm", "1 0:5 2:6\n0 1:7\n"), ("a.petuum", "1 2 0:5 2:6\n0 1 1:7\n")],
+)
+@pytest.mark.parametrize("n_features", [3, 5])
+def test_features_that_no_point_has_are_there_if_asked_for(tmp_path: Path, name: str, text: str, n_features) -> None:
+    (tmp_path / name).write_text(text)
+    dataset, _ = ingest([tmp_path / name], tmp_path / "out", n_features=n_features)
+    expected = np.zeros((2, n_features))
+    expected[:, :3] = [[5, 0, 6], [0, 7, 0]]
+    np.testing.assert_array_equal(all_rows(dataset), expected)
+    with pytest.raises(InvalidPoints, match=r"points have a column \d; expected columns below \d"):
+        ingest([tmp_path / name], tmp_path / "narrow", n_features=2)
+    assert not (tmp_path / "narrow").exists()
 
 
 def test_a_format_may_be_named(tmp_path: Path) -> None:

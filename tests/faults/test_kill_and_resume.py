@@ -4,8 +4,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,14 @@ import pytest
 from nearfar.data.dataset import write_dataset
 from nearfar.model.metric import load_metric
 from nearfar.model.run import RunFolder
+from tests.commands import Ended, ended, nearfar, process
 
 ENGINES = {
     "serial": ["--engine", "serial"],
     "bsp": ["--workers", "2", "--consistency", "bsp"],
     "asp": ["--workers", "2", "--consistency", "asp"],
 }
-STEPS = 1500
+STEPS = 800
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,31 @@ def dataset(tmp_path_factory, digits) -> Path:
     return folder
 
 
-def command(dataset: Path, run: Path, engine: str, *more: str) -> list[str]:
+@pytest.fixture(scope="module")
+def whole(dataset) -> Callable[[str], Path]:
+    """The run of an engine that nothing disturbed."""
+    runs: dict[str, Path] = {}
+
+    def of(engine: str) -> Path:
+        if engine not in runs:
+            runs[engine] = dataset.parent / engine
+            nearfar(*training(dataset, runs[engine], engine))
+        return runs[engine]
+
+    return of
+
+
+def training(dataset: Path, run: Path, engine: str, *more: str) -> list[str | Path]:
     return [
-        sys.executable, "-c", "from nearfar.cli import main; main()", "train", str(dataset), "--out", str(run),
-        "--steps", str(STEPS), "--block-size", "300", "--checkpoint-every", "0.2", *ENGINES[engine], *more,
+        "train", dataset, "--out", run, "--steps", str(STEPS), "--block-size", "300", "--checkpoint-every", "0.1",
+        *ENGINES[engine], *more,
     ]  # fmt: skip
+
+
+def resume(dataset: Path, run: Path, engine: str) -> Ended:
+    outcome = ended(*training(dataset, run, engine, "--resume"))
+    assert outcome.code == 0, outcome.err
+    return outcome
 
 
 def history(run: Path) -> list[dict]:
@@ -48,30 +69,29 @@ def newest_step(run: Path) -> int:
 
 
 def kill_in_mid_training(dataset: Path, run: Path, engine: str) -> None:
-    process = subprocess.Popen(command(dataset, run, engine), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    command = process(*training(dataset, run, engine))
+    begun = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(RunFolder(run).checkpoints(3).paths()) < 2 or newest_step(run) < STEPS // 10:
-        assert process.poll() is None, "training ended before it could be killed"
+        assert begun.poll() is None, "training ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    os.kill(begun.pid, signal.SIGKILL)
+    begun.wait()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(command(dataset, whole, engine), check=True, capture_output=True)
+def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, whole, tmp_path):
+    undisturbed, killed = whole(engine), tmp_path / "killed"
     kill_in_mid_training(dataset, killed, engine)
     assert not (killed / "metric.safetensors").exists()
     saved = newest_step(killed)
     lost = [line["seconds"] for line in history(killed) if line["step"] > saved]
     at_checkpoint = [line["seconds"] for line in history(killed) if line["step"] <= saved]
     if lost:
-        assert lost[-1] - at_checkpoint[-1] < 2.0  # an interval of 0.2 s, and what a busy machine adds
+        assert lost[-1] - at_checkpoint[-1] < 2.0  # an interval of 0.1 s, and what a busy machine adds
 
-    resumed = subprocess.run(command(dataset, killed, engine, "--resume"), check=False, capture_output=True, text=True)
-    assert resumed.returncode == 0, resumed.stderr
+    resume(dataset, killed, engine)
     lines = history(killed)
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps))
@@ -79,46 +99,25 @@ def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, t
     seconds = [line["seconds"] for line in lines]
     assert seconds == sorted(seconds)
 
-    ours, theirs = load_metric(killed / "metric.safetensors"), load_metric(whole / "metric.safetensors")
+    ours, theirs = load_metric(killed / "metric.safetensors"), load_metric(undisturbed / "metric.safetensors")
     if engine == "asp":
-        assert lines[-1]["objective"] == pytest.approx(history(whole)[-1]["objective"], rel=0.05)
-        assert lines[-1]["ap"] == pytest.approx(history(whole)[-1]["ap"], abs=0.01)
+        assert lines[-1]["objective"] == pytest.approx(history(undisturbed)[-1]["objective"], rel=0.05)
+        assert lines[-1]["ap"] == pytest.approx(history(undisturbed)[-1]["ap"], abs=0.01)
     else:
-        assert (killed / "metric.safetensors").read_bytes() == (whole / "metric.safetensors").read_bytes()
+        assert (killed / "metric.safetensors").read_bytes() == (undisturbed / "metric.safetensors").read_bytes()
         np.testing.assert_array_equal(ours.components, theirs.components)
 
 
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(dataset, tmp_path):
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(dataset, whole, tmp_path):
     run = tmp_path / "run"
-    whole = tmp_path / "whole"
-    subprocess.run(command(dataset, whole, "serial"), check=True, capture_output=True)
     kill_in_mid_training(dataset, run, "serial")
     checkpoints = RunFolder(run).checkpoints(3).paths()
     assert len(checkpoints) >= 2
     content = bytearray(checkpoints[0].read_bytes())
     content[-1000] ^= 0xFF
     checkpoints[0].write_bytes(content)
-    resumed = subprocess.run(command(dataset, run, "serial", "--resume"), check=True, capture_output=True, text=True)
-    assert f"{checkpoints[0].name} is damaged" in resumed.stderr
+    assert f"{checkpoints[0].name} is damaged" in resume(dataset, run, "serial").err
     np.testing.assert_array_equal(
-        load_metric(run / "metric.safetensors").components, load_metric(whole / "metric.safetensors").components
+        load_metric(run / "metric.safetensors").components,
+        load_metric(whole("serial") / "metric.safetensors").components,
     )
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_training_saved_and_says_how_to_go_on(number, dataset, tmp_path):
-    run = tmp_path / "run"
-    process = subprocess.Popen(
-        command(dataset, run, "asp"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    while not (run / "history.jsonl").exists() or len(history(run)) < 4:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "--resume" in output
-    assert newest_step(run) == history(run)[-1]["step"]
-    resumed = subprocess.run(command(dataset, run, "asp", "--resume"), check=False, capture_output=True, text=True)
-    assert resumed.returncode == 0, resumed.stderr
-    assert history(run)[-1]["step"] == STEPS

@@ -38,6 +38,10 @@ def ingest(
     similar: Annotated[Path | None, typer.Option(help="Similar pairs: i, j.")] = None,
     dissimilar: Annotated[Path | None, typer.Option(help="Dissimilar pairs: i, j.")] = None,
     triplets: Annotated[Path | None, typer.Option(help="Triplets: anchor, near, far.")] = None,
+    features: Annotated[
+        int | None,
+        typer.Option(min=1, help="Features of a point; by default as many as the points of a sparse text file show."),
+    ] = None,
     dtype: Annotated[
         DTypeChoice, typer.Option(help="How values are stored: auto keeps whole numbers small, the rest float32.")
     ] = "auto",
@@ -51,6 +55,7 @@ def ingest(
             format_name=format_,
             labels=labels,
             constraints=ConstraintFiles(pairs, similar, dissimilar, triplets),
+            n_features=features,
             dtype=dtype,
             on_progress=display,
         )

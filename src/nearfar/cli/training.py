@@ -71,7 +71,7 @@ def plan(
     points: Annotated[int | None, typer.Option(min=2, help="Points.")] = None,
     features: Annotated[int | None, typer.Option(min=1, help="Features of a point.")] = None,
     nonzeros: Annotated[
-        int | None, typer.Option(min=1, help="Non-zeros of a point; without it, points are dense.")
+        int | None, typer.Option(min=1, help="Non-zeros of a point, evenly spread; without it, points are dense.")
     ] = None,
     pairs: Annotated[
         int | None, typer.Option(min=1, help="Pairs to learn from; without it, labels and blocks.")
@@ -83,7 +83,11 @@ def plan(
     *,
     settings: TrainingSettings,
 ) -> None:
-    """Say what training will take of this machine: memory, time a step and a pass, and what is in the way."""
+    """Say what training will take of this machine.
+
+    Memory, time a step and a pass, and what is in the way. Without a dataset it plans for random points of the sizes
+    given; real sparse points share features more often, so that a step touches fewer of them and takes less.
+    """
     if dataset is not None:
         opened = Dataset.open(dataset)
         given: tuple[Any, Constraints] = (opened.points, constraints_of(opened, from_labels))

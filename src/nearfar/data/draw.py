@@ -101,14 +101,19 @@ def _holder(weights: Array, ticket: Whole) -> Whole:
     return low
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _drawn_group(weights: Array, position: Whole, key: Whole) -> tuple[Whole, Whole]:
+    """A group drawn by its weight, and which of as many tickets of its own was drawn."""
+    ticket: Any = np.int64(mixed(np.uint64(position), key) % np.uint64(weights[-1]))
+    group = _holder(weights, ticket)
+    return group, ticket - (weights[group - 1] if group > 0 else 0)
+
+
 @njit(nogil=True, cache=True)
 def similar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first: Whole, out: Array) -> None:
     """Pairs drawn evenly from all pairs of two points of one group; ``weights`` is the running sum of n·(n-1)."""
-    total = np.uint64(weights[-1])
     for i in range(len(out)):
-        ticket: Any = np.int64(mixed(np.uint64(first + i), key) % total)
-        group = _holder(weights, ticket)
-        ticket -= weights[group - 1] if group > 0 else 0
+        group, ticket = _drawn_group(weights, first + i, key)
         others = starts[group + 1] - starts[group] - 1
         a, b = divmod(ticket, others)
         out[i, 0] = order[starts[group] + a]
@@ -118,11 +123,8 @@ def similar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first
 @njit(nogil=True, cache=True)
 def dissimilar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first: Whole, out: Array) -> None:
     """Pairs drawn evenly from all pairs of two classes; ``weights`` is the running sum of n·(all - n)."""
-    total = np.uint64(weights[-1])
     for i in range(len(out)):
-        ticket: Any = np.int64(mixed(np.uint64(first + i), key) % total)
-        group = _holder(weights, ticket)
-        ticket -= weights[group - 1] if group > 0 else 0
+        group, ticket = _drawn_group(weights, first + i, key)
         size = starts[group + 1] - starts[group]
         a, b = divmod(ticket, len(order) - size)
         out[i, 0] = order[starts[group] + a]

@@ -67,6 +67,7 @@ def ingest(
     format_name: str | None = None,
     labels: Path | None = None,
     constraints: ConstraintFiles | None = None,
+    n_features: int | None = None,
     dtype: str = "auto",
     on_progress: OnProgress | None = None,
 ) -> tuple[Dataset, list[str]]:
@@ -90,6 +91,8 @@ def ingest(
         A file of labels, in place of those in the sources: .npy, or text with one a line.
     constraints
         Files of the user's own constraints.
+    n_features
+        Features of a point, where the sources do not tell: sparse text knows of a feature only if a point has it.
     dtype
         How values are stored: ``auto``, ``float16`` or ``float32``.
     on_progress
@@ -111,10 +114,14 @@ def ingest(
     kind = _common_format(sources, format_name)
     tables = _stacked(sources, choice, format_name, own_labels=labels is None)
     first = next(tables)
+    if not kind.open_width and n_features not in (None, first.points.shape[1]):
+        raise InvalidSettings(
+            f"{sources[0]} has {first.points.shape[1]} features, but {n_features} are asked for; leave out --features"
+        )
     advance = _Advance([*sources, *constraints.given], on_progress)
     with DatasetWriter(
         out,
-        n_features=None if kind.open_width else first.points.shape[1],
+        n_features=n_features if kind.open_width else first.points.shape[1],
         sparse=sp.issparse(first.points),
         source=", ".join(source.name for source in sources),
         dtype=dtype,

@@ -135,9 +135,8 @@ class DatasetWriter:
         if matrix.dtype.kind not in "fiub":
             raise InvalidPoints(f"points have type {matrix.dtype}; expected real numbers: convert them first")
         width = int(matrix.indices.max()) + 1 if matrix.nnz else 0
-        if self._given_features is not None and width > self._given_features:
-            raise InvalidPoints(f"points have a column {width - 1}; expected columns below {self._given_features}")
         self._n_features = max(self._n_features, width)
+        self._check_width(-1 if self._base_unknown else 0)
         if matrix.nnz:
             self._lowest_column = min(self._lowest_column, int(matrix.indices.min()))
         dtype = self._value_type.hold(matrix.data)
@@ -152,6 +151,13 @@ class DatasetWriter:
         columns.retype(column_type(self._n_features))
         columns.append(matrix.indices)
         return int(matrix.shape[0])
+
+    def _check_width(self, shift: int) -> None:
+        """Columns may go beyond those that there are by as many as they are yet to be shifted down."""
+        if self._given_features is not None and self._n_features + shift > self._given_features:
+            raise InvalidPoints(
+                f"points have a column {self._n_features - 1}; expected columns below {self._given_features - shift}"
+            )
 
     def _append_growing(self, name: str, values: NDArray[Any]) -> None:
         """Add to labels or ids, whose type is what holds the old and the new: wider numbers, or text."""
@@ -176,7 +182,8 @@ class DatasetWriter:
             check_label_count(self._arrays["labels"].n_rows, self.n_points)
         if self._kind == "sparse":
             shift = -1 if self._base_unknown and 0 < self._lowest_column < np.inf else 0
-            self._n_features += shift if self._given_features is None else 0
+            self._check_width(shift)
+            self._n_features = self._given_features or self._n_features + shift
             if not self._n_features:
                 raise InvalidPoints("no point has an entry, and the number of features was not given")
             self._arrays["points.indices"].retype(column_type(self._n_features), shift)

@@ -38,16 +38,29 @@ _ATTRIBUTES = """
     feature_names_in_ : array
         Only if the points are in a data frame with names of text.
 """
+_SECTIONS = """
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+"""
 
 
 def documented(learner: _Class) -> _Class:
-    """Put what all learners share, and what the settings say of themselves, into a learner's docstring."""
+    """Put what all learners share, and what the settings say of themselves, into a learner's docstring.
+
+    Where the docstring has parameters or attributes of its own, it names the places; else both sections are added.
+    """
     settings = "\n".join(
         f"    {name} : default {default!r}\n        {text}" for name, (default, text) in setting_arguments().items()
     )
     parameters = f"{_FIRST_PARAMETER.strip()}\n{settings}\n    {_LAST_PARAMETERS.strip()}"
     own = learner.__doc__ or ""
-    learner.__doc__ = own.replace("{parameters}", parameters).replace("{attributes}", _ATTRIBUTES.strip())
+    text = own if "{parameters}" in own else f"{own}\n{_SECTIONS}"
+    learner.__doc__ = text.replace("{parameters}", parameters).replace("{attributes}", _ATTRIBUTES.strip())
     return learner
 
 

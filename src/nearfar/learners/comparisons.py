@@ -1,6 +1,6 @@
 """Learning from comparisons: this pair is nearer than that one. Triplets are those that share a point."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,20 +15,11 @@ from nearfar.learners.tuples import read_weights
 
 @documented
 class QuadrupletLearner(Learner):
-    """Learns a distance from quadruplets (a, b, c, d): a and b are nearer than c and d.
-
-    Parameters
-    ----------
-    {parameters}
-
-    Attributes
-    ----------
-    {attributes}
-    """
+    """Learns a distance from quadruplets (a, b, c, d): a and b are nearer than c and d."""
 
     _tuple_size = 4
 
-    def fit(self, quadruplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> "QuadrupletLearner":
+    def fit(self, quadruplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the distance.
 
         Parameters
@@ -41,9 +32,7 @@ class QuadrupletLearner(Learner):
         """
         return self._fit(quadruplets, sample_weight, partial=False)
 
-    def partial_fit(
-        self, quadruplets: Any, y: None = None, sample_weight: ArrayLike | None = None
-    ) -> "QuadrupletLearner":
+    def partial_fit(self, quadruplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Go on learning from a further batch of quadruplets, by a few steps. See :meth:`fit`."""
         return self._fit(quadruplets, sample_weight, partial=True)
 
@@ -64,7 +53,7 @@ class QuadrupletLearner(Learner):
         """The share of quadruplets whose order is right."""
         return float(np.mean(self.decision_function(quadruplets) > 0))
 
-    def _fit(self, tuples: Any, weights: ArrayLike | None, *, partial: bool) -> "QuadrupletLearner":
+    def _fit(self, tuples: Any, weights: ArrayLike | None, *, partial: bool) -> Self:
         known = self._read_tuples(tuples, self._tuple_size, reset=not self._goes_on(partial))
         compared = Comparisons(known.indices, None if weights is None else read_weights(weights, known))
         self._learn(known.points, compared, known.float_type, partial=partial)
@@ -73,20 +62,11 @@ class QuadrupletLearner(Learner):
 
 @documented
 class TripletLearner(QuadrupletLearner):
-    """Learns a distance from triplets (anchor, near, far): quadruplets (anchor, near, anchor, far).
-
-    Parameters
-    ----------
-    {parameters}
-
-    Attributes
-    ----------
-    {attributes}
-    """
+    """Learns a distance from triplets (anchor, near, far): quadruplets (anchor, near, anchor, far)."""
 
     _tuple_size = 3
 
-    def fit(self, triplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> "TripletLearner":
+    def fit(self, triplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the distance.
 
         Parameters
@@ -97,13 +77,11 @@ class TripletLearner(QuadrupletLearner):
         sample_weight : array of shape (n,), optional
             How much each triplet counts beside others, 0 or more.
         """
-        self._fit(triplets, sample_weight, partial=False)
-        return self
+        return self._fit(triplets, sample_weight, partial=False)
 
-    def partial_fit(self, triplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> "TripletLearner":
+    def partial_fit(self, triplets: Any, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Go on learning from a further batch of triplets, by a few steps. See :meth:`fit`."""
-        self._fit(triplets, sample_weight, partial=True)
-        return self
+        return self._fit(triplets, sample_weight, partial=True)
 
     def decision_function(self, triplets: Any) -> Floats:
         """The distance of the anchor to the far point minus that to the near one; above 0 where the order is right."""

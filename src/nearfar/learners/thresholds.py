@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidConstraints, InvalidSettings
-from nearfar.objective.ranking import Distances, cumulative_counts
+from nearfar.objective.ranking import Distances, cumulative_counts, midway
 
 _TINY = float(np.finfo(np.float64).tiny)
 STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
@@ -58,7 +58,8 @@ def calibrated_threshold(
     distances, nears, fars = cumulative_counts(near, far)
     true_positives, false_positives = np.append(0, nears), np.append(0, fars)
     scores = _scores(true_positives, false_positives, len(near), len(far), strategy, min_rate, beta)
-    return _above(distances, int(np.argmax(scores)) - 1)
+    last = int(np.argmax(scores)) - 1
+    return midway(distances, last) if last >= 0 else float(distances[0]) - 1.0
 
 
 def _scores(
@@ -81,18 +82,6 @@ def _scores(
     if strategy == "max_tnr":
         sought, kept = kept, sought
     return np.where(kept >= (min_rate or 0.0), sought, -1.0)
-
-
-def _above(distances: Distances, last: int) -> float:
-    """A threshold that takes the distances up to the one at ``last``, -1 for none of them."""
-    if last < 0:
-        return float(distances[0]) - 1.0
-    low = float(distances[last])
-    if last + 1 == len(distances):
-        return low
-    high = float(distances[last + 1])
-    middle = low + (high - low) / 2
-    return middle if middle < high else low
 
 
 def _is_number(value: object) -> bool:

@@ -86,13 +86,7 @@ class Ranking:
 
     def best_threshold(self) -> float:
         """See :func:`best_threshold`."""
-        best = int(np.argmax(self.nears / self.n_near - self.fars / self.n_far))
-        low = float(self.distances[best])
-        if best + 1 == len(self.distances):
-            return low
-        high = float(self.distances[best + 1])
-        middle = low + (high - low) / 2
-        return middle if middle < high else low
+        return midway(self.distances, int(np.argmax(self.nears / self.n_near - self.fars / self.n_far)))
 
 
 def average_precision(near: Distances, far: Distances) -> float:
@@ -142,6 +136,16 @@ def best_threshold(near: Distances, far: Distances) -> float:
         if not len(distances):
             raise InvalidConstraints(f"there are no {kind} pairs; a threshold takes at least one pair of either kind")
     return Ranking(*cumulative_counts(near, far)).best_threshold()
+
+
+def midway(distances: Distances, last: int) -> float:
+    """A threshold between the distance at ``last`` and the next; these are ascending, each different."""
+    low = float(distances[last])
+    if last + 1 == len(distances):
+        return low
+    high = float(distances[last + 1])
+    middle = low + (high - low) / 2
+    return middle if middle < high else low
 
 
 def cumulative_counts(near: Distances, far: Distances) -> tuple[Distances, Counts, Counts]:

@@ -25,6 +25,7 @@ from nearfar.data.formats.text import (
     number,
     parsed_number,
     past_blanks,
+    past_line,
     text_blocks,
 )
 from nearfar.errors import InvalidFile
@@ -146,9 +147,7 @@ def _split(
             i, n_fields = _split_strict(text, position, delimiter, spans[row])
         if n_fields not in (0, spans.shape[1]):
             return position, row, line
-        while text[i] != NEWLINE:
-            i += 1
-        position = i + 1
+        position = past_line(text, i)
         line += 1
         if n_fields > 0:
             lines[row] = line

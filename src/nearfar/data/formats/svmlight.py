@@ -21,6 +21,7 @@ from nearfar.data.formats.text import (
     number,
     parsed_number,
     past_blanks,
+    past_line,
     text_blocks,
 )
 from nearfar.errors import InvalidFile
@@ -126,9 +127,7 @@ def _parse_lines(
                 entry += 1
         if counted and words > 0 and (words == 1 or announced != entry - first_entry):
             return position, row, first_entry, lines
-        while text[i] != NEWLINE:
-            i += 1
-        position = i + 1
+        position = past_line(text, i)
         lines += 1
         if words > 0:
             row += 1

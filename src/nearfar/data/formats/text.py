@@ -77,6 +77,14 @@ def past_blanks(text: Bytes, i: int) -> int:
 
 
 @njit(nogil=True, cache=True)
+def past_line(text: Bytes, i: int) -> int:
+    """Where the line after the one of ``i`` begins."""
+    while text[i] != NEWLINE:
+        i += 1
+    return i + 1
+
+
+@njit(nogil=True, cache=True)
 def number(text: Bytes, start: Whole, end: Whole) -> tuple[float, bool]:
     """The number in ``text[start:end]`` and True, or 0 and False if it needs a closer look.
 
