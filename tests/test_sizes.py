@@ -20,6 +20,7 @@ from nearfar.sizes import (
     memory_bytes,
     memory_text,
 )
+from tests.commands import ended, nearfar
 
 DENSE = Sizes(784, 600, BatchSizes(1000, 784, 784, 1000, is_sparse=False, is_block=False))
 

