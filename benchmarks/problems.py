@@ -1,6 +1,7 @@
 """What the benchmarks learn from: MNIST where it is at hand; in small forms, scikit-learn's digits."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 import nearfar as nf
 from nearfar.data.from_labels import LabelDraws, draw_pairs
+from nearfar.engine.engine import Engine
 from nearfar.evaluation.retrieval import judge_neighbours
 from nearfar.objective.ranking import average_precision
 from nearfar.parameter_server.progress import Report
@@ -78,11 +80,15 @@ class Paired:
     pairs: nf.Pairs
     settings: dict[str, Any]
 
-    def train(self, **more: Any) -> list[Report]:
-        """The reports of a training with one thread of BLAS."""
+    def training_settings(self, **more: Any) -> nf.TrainingSettings:
+        """How to learn, with more settings or others."""
+        return nf.TrainingSettings(**{"loss": "hinge", **self.settings, **more})
+
+    def train(self, *, on: Engine | None = None, watched_by: Sequence[Any] = (), **more: Any) -> list[Report]:
+        """The reports of a training with one thread of BLAS, on an engine of its own making where given."""
         with threadpool_limits(1):
-            settings = nf.TrainingSettings(**{"loss": "hinge", **self.settings, **more})
-            return nf.train(self.X, self.pairs, settings, labels=self.y).history
+            settings = self.training_settings(**more)
+            return nf.train(self.X, self.pairs, settings, engine=on, labels=self.y, on_report=watched_by).history
 
 
 @lru_cache(maxsize=1)

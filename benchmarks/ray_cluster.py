@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import ray
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
 import nearfar as nf
-from benchmarks.problems import mnist_pairs, paper_settings
+from benchmarks.problems import Paired, paired
 
 TEN_GIGABIT = nf.RayOptions(bandwidth=10.0)
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
     with _cluster():
-        yield _rates(steps=60 if small else 600, rounds=1 if small else 3)
+        yield _rates(paired(small=small), steps=60 if small else 600, rounds=1 if small else 3)
         yield _factors(d=2_000 if small else 21_504, rank=100 if small else 1000, steps=4 if small else 10)
         yield _columns(d=50_000 if small else 1_000_000, n=2_000 if small else 20_000, steps=4 if small else 10)
 
@@ -31,19 +30,16 @@ def _cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def _rates(steps: int, rounds: int) -> dict[str, Any]:
+def _rates(problem: Paired, steps: int, rounds: int) -> dict[str, Any]:
     """Two workers and one push a step, on both engines in turns."""
-    X, y, pairs, name = mnist_pairs()
     rates: dict[str, list[float]] = {"ray": [], "threads": []}
     for _ in range(rounds):
         for engine, found in rates.items():
-            settings = paper_settings(workers=2, steps=steps, report_every=max(1, steps // 6))
-            with threadpool_limits(1):
-                history = nf.train(X, pairs, settings, labels=y, engine=engine).history
+            history = problem.train(engine=engine, workers=2, steps=steps, report_every=max(1, steps // 6))
             found.append((history[-1].step - history[1].step) / (history[-1].seconds - history[1].seconds))
     return {
-        "what": "steps a second, MNIST setting, two workers",
-        "data": name,
+        "what": "steps a second, two workers",
+        "data": problem.name,
         "ray": round(statistics.median(rates["ray"]), 1),
         "threads": round(statistics.median(rates["threads"]), 1),
         "ratio": round(statistics.median(a / b for a, b in zip(rates["ray"], rates["threads"], strict=True)), 3),

@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
-import nearfar as nf
-from benchmarks.problems import mnist_pairs, paper_settings
+from benchmarks.problems import Paired, paired
 from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.simulated.cluster import SimulatedCluster
 from nearfar.simulation import planned_costs
@@ -28,26 +25,25 @@ NEARLY = 0.02
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
     steps, rounds = (40, 1) if small else (600, ROUNDS)
     for workers in (1, 2):
-        settings = paper_settings(engine="threads", workers=workers, steps=steps)
-        pairs = [_round(settings, seed) for seed in range(rounds)]
+        problem = paired(small=small)
+        pairs = [_round(problem, workers, steps, seed) for seed in range(rounds)]
         for what in ("steps_per_second", "seconds_to_objective"):
             yield {
-                "what": f"{what.replace('_', ' ')}, {settings.workers} worker{'s' * (workers > 1)}, MNIST setting",
+                "what": f"{what.replace('_', ' ')}, {workers} worker{'s' * (workers > 1)}, {problem.name}",
                 "real": [round(real[what], 3) for real, _ in pairs],
                 "simulated": [round(simulated[what], 3) for _, simulated in pairs],
                 "ratio": round(statistics.median(simulated[what] / real[what] for real, simulated in pairs), 3),
             }
 
 
-def _round(settings: nf.TrainingSettings, seed: int) -> tuple[dict[str, float], dict[str, float]]:
-    X, y, pairs, _ = mnist_pairs()
-    costs = planned_costs(X, pairs, settings)
+def _round(problem: Paired, workers: int, steps: int, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    settings = problem.training_settings(engine="threads", workers=workers, steps=steps)
+    costs = planned_costs(problem.X, problem.pairs, settings)
     cluster = SimulatedCluster(
         machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed
     )
-    with threadpool_limits(1):
-        real = nf.train(X, pairs, settings, labels=y).history
-    simulated = nf.train(X, pairs, settings, engine=SimulatedEngine(cluster), labels=y).history
+    real = problem.train(engine="threads", workers=workers, steps=steps)
+    simulated = problem.train(on=SimulatedEngine(cluster), workers=workers, steps=steps)
     worst = max(real[-1].objective, simulated[-1].objective)
     goal = worst + NEARLY * (real[0].objective - worst)
     return _figures(real, goal), _figures(simulated, goal)

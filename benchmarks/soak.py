@@ -19,7 +19,7 @@ from typing import Any
 
 import nearfar as nf
 from benchmarks.memory import anonymous_bytes
-from benchmarks.problems import mnist_pairs, paper_settings
+from benchmarks.problems import paired
 from nearfar.parameter_server.progress import Report
 
 FAULTS = {
@@ -68,20 +68,21 @@ def actors(kind: str) -> list[int]:
 
 def soak(minutes: float, every: float) -> dict[str, Any]:
     """Train for so many minutes under faults, and say what became of it."""
-    X, y, pairs, name = mnist_pairs()
+    problem = paired(small=False)
     memory: list[tuple[float, int]] = []
 
     def watch(report: Report) -> None:
         everyone = [os.getpid(), *actors("WorkerActor"), *actors("ServerActor")]
         memory.append((report.seconds, sum(anonymous_bytes(process) for process in everyone)))
 
-    settings = paper_settings(workers=2, minutes=minutes, report_every=100, checkpoint_every=5.0)
     engine = nf.RayEngine(nf.RayOptions(servers=2, hang_after=HANG_AFTER, start_timeout=120.0))
     faults = Faults(every)
     faults.start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        history = nf.train(X, pairs, settings, labels=y, engine=engine, on_report=[watch]).history
+        history = problem.train(
+            on=engine, watched_by=[watch], workers=2, minutes=minutes, report_every=100, checkpoint_every=5.0
+        )
     faults.stop()
     last = history[-1]
     middle, end = (
@@ -91,7 +92,7 @@ def soak(minutes: float, every: float) -> dict[str, Any]:
     counted = sum(worker["steps"] for worker in last.workers)
     return {
         "benchmark": "soak",
-        "data": name,
+        "data": problem.name,
         "minutes": minutes,
         "faults": faults.struck,
         "steps": last.step,
