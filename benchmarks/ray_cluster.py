@@ -25,6 +25,9 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[None]:
+    if ray.is_initialized():
+        yield
+        return
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     yield
     ray.shutdown()

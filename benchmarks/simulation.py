@@ -32,7 +32,9 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
                 "what": f"{what.replace('_', ' ')}, {workers} worker{'s' * (workers > 1)}, {problem.name}",
                 "real": [round(real[what], 3) for real, _ in pairs],
                 "simulated": [round(simulated[what], 3) for _, simulated in pairs],
-                "ratio": round(statistics.median(simulated[what] / real[what] for real, simulated in pairs), 3),
+                "ratio": round(
+                    statistics.median(simulated[what] / max(1e-9, real[what]) for real, simulated in pairs), 3
+                ),
             }
 
 
@@ -54,7 +56,8 @@ def _figures(history: list[Any], goal: float) -> dict[str, float]:
     first, last = history[1], history[-1]
     for before, after in pairwise(history[1:]):
         if after.objective <= goal:
-            share = min(1.0, (before.objective - goal) / max(1e-12, before.objective - after.objective))
+            share = (before.objective - goal) / max(1e-12, before.objective - after.objective)
+            share = min(1.0, max(0.0, share))  # reached before, in a run as short as the small form
             reached = before.seconds + share * (after.seconds - before.seconds)
             break
     else:
