@@ -23,7 +23,7 @@ NEARLY = 0.02
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
-    steps, rounds = (40, 1) if small else (600, ROUNDS)
+    steps, rounds = (600, 1 if small else ROUNDS)
     for workers in (1, 2):
         problem = paired(small=small)
         pairs = [_round(problem, workers, steps, seed) for seed in range(rounds)]
