@@ -38,7 +38,7 @@ class SentPush:
 def send(
     push: Push, features: range, precision: Precision, shared: SharedSlots | None = None, slot: int = 0
 ) -> SentPush:
-    """What of a push goes to the server that owns these features; by a slot of memory shared with it, if there is any."""
+    """What of a push goes to the server that owns these features; by a slot of memory shared with it, if any is."""
     assert push.gradient is not None
     form: Form
     arrays: tuple[Array, ...]
