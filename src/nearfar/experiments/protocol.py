@@ -17,6 +17,8 @@ AT_MOST = 4
 
 _MINUTES = 4.0
 _FEWEST_POINTS, _FEWEST_PAIRS, _FEWEST_TEST_PAIRS, _FEWEST_STEPS = 500, 2000, 1000, 40
+_FEWEST_OF_MANY_CLASSES = 100_000
+"""Pairs, where there are a thousand classes; with fewer, most classes would be seen in a few pairs only."""
 _SIMULATED_RANK = 64
 """Of wide points: every simulated worker has a copy of L."""
 
@@ -79,6 +81,7 @@ class Protocol:
             raise InvalidSettings(f"budget is {minutes}; expected minutes, more than 0")
         share = min(1.0, scale / paper.usual_scale)
         rank = paper.rank if study == "mnist" else max(2 * _SIMULATED_RANK, round(paper.rank * scale))
+        fewest_pairs = _FEWEST_PAIRS if study == "mnist" else _FEWEST_OF_MANY_CLASSES
         return cls(
             study=study,
             scale=scale,
@@ -87,7 +90,7 @@ class Protocol:
             rank=rank,
             simulated_rank=rank if study == "mnist" else _SIMULATED_RANK,
             batch_size=paper.batch_size,
-            pairs=max(_FEWEST_PAIRS, round(paper.pairs * scale)),
+            pairs=max(fewest_pairs, round(paper.pairs * scale)),
             test_pairs=max(_FEWEST_TEST_PAIRS, round(paper.test_pairs * scale)),
             steps=max(_FEWEST_STEPS, round(paper.steps * share)),
             servers=paper.servers,
