@@ -5,6 +5,7 @@ datasets and the run are made on first use under build/. A second line compares 
 """
 
 import json
+import resource
 import shutil
 import time
 from collections.abc import Iterator
@@ -42,14 +43,15 @@ def evaluate(n_points: int, n_queries: int, n_pairs: int) -> dict[str, Any]:
         _write(folder / "train", n_points, seed=1)
         _write(folder / "test", n_queries, seed=2, n_pairs=n_pairs // 2)
         nearfar("train", str(folder / "train"), "--out", str(folder / "run"), "--rank", str(_RANK), "--steps", "50")
-    began = time.perf_counter()
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     printed, peak = nearfar("evaluate", str(folder / "run"), str(folder / "test"), "--json")
-    seconds = time.perf_counter() - began
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     judged = json.loads(printed)
     figures = ("average_precision", "3nn_error", "map_at_r", "normalized_mutual_information")
     return {
         "case": f"evaluate, {n_pairs} pairs, {n_queries} queries among {n_points} points, rank {_RANK}",
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
         "peak_gigabytes": round(peak / 1e9, 2),
         "promised_gigabytes": _PROMISED_GIGABYTES,
         "ratio": round(peak / 1e9 / _PROMISED_GIGABYTES, 3),

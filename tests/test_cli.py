@@ -18,6 +18,7 @@ import pytest
 
 from nearfar.data.dataset import Dataset
 from nearfar.display import CopyingDisplay
+from nearfar.evaluation import clustering
 from nearfar.model.metric import load_metric
 from nearfar.model.run import RunFolder
 from nearfar.settings import TrainingSettings
@@ -182,6 +183,14 @@ def test_evaluate_writes_curves_that_belong_to_its_figures(run: Path, data: Path
         for at in ("0.3", "0.7"):
             found = figures["precision_at_recall"][at]
             assert np.interp(float(at), recall, precision) == pytest.approx(found, abs=0.02)
+
+
+def test_evaluate_notes_what_only_one_distance_is_not_judged_by(run: Path, data: Path, monkeypatch) -> None:
+    monkeypatch.setattr(clustering, "_MOST_WORK", 10 * 20 * 30)  # enough for 30 points of rank 8, not of 64 features
+    code, table, notes = ended("evaluate", run, data / "test", "--neighbours", "0")
+    assert code == 0
+    assert notes.startswith("note: euclidean: clusters are left out: k-means takes too long with 10 clusters")
+    assert re.search(r"k-means NMI +│ +0\.\d+ +│ +– ", table)
 
 
 def test_evaluate_takes_a_metric_file_and_other_neighbours(run: Path, data: Path) -> None:

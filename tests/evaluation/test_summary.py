@@ -10,6 +10,7 @@ import nearfar as nf
 from nearfar.data.dataset import Dataset, write_dataset
 from nearfar.errors import InvalidSettings
 from nearfar.evaluation import Euclidean, judge_clusters, judge_neighbours, judge_pairs, summarise, summary
+from nearfar.evaluation.nearest import comparison_cost
 from nearfar.objective.lift import rbf_lift
 
 RANDOM = np.random.default_rng(0)
@@ -94,6 +95,26 @@ def test_queries_among_the_references_are_not_their_own_neighbours(datasets):
     assert (some.n_queries, some.n_references) == (300, 1200)
     assert some.recall[1] == pytest.approx(whole.recall[1], abs=0.02)
     assert some.map_at_r == pytest.approx(whole.map_at_r, abs=0.03)
+
+
+def test_fewer_queries_are_made_where_comparing_takes_long(datasets, monkeypatch):
+    train, test = datasets
+    assert comparison_cost(DISTANCES["learned"], *DISTANCES["learned"].two_sets(test.points, train.points)) == 10
+    monkeypatch.setattr(summary, "_MOST_WORK", 200 * 1200 * 64)
+    some = summarise(Euclidean(), test, train, most_clustered=0).retrieval
+    assert some.n_queries == 200
+    asked = summarise(Euclidean(), test, train, most_queries=300, most_clustered=0).retrieval
+    assert asked.n_queries == 300
+    monkeypatch.setattr(summary, "_MOST_WORK", 1)
+    assert summarise(Euclidean(), test, train, most_clustered=0).retrieval.n_queries == 100
+
+
+def test_sparse_points_cost_the_features_they_share():
+    rng = np.random.default_rng(0)
+    X, Y = (sp.csr_array((rng.random((3000, 500)) < density).astype(float)) for density in (0.02, 0.1))
+    cost = comparison_cost(Euclidean(), *Euclidean().two_sets(X, Y))
+    shared = (X @ Y.T).mean()
+    assert cost == pytest.approx(1 + 100 * shared, rel=0.05)
 
 
 def test_stored_pairs_judge_and_of_many_some_do(digits, tmp_path, monkeypatch):

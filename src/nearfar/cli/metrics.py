@@ -13,7 +13,7 @@ from nearfar.display import print_table
 from nearfar.errors import InvalidRun, NearfarError
 from nearfar.evaluation.clustering import MOST_POINTS
 from nearfar.evaluation.search import Neighbours
-from nearfar.evaluation.summary import MOST_QUERIES, Summary, summarise
+from nearfar.evaluation.summary import Summary, summarise
 from nearfar.files import check_free, write_json
 from nearfar.model.euclidean import Euclidean
 from nearfar.model.metric import Metric, load_metric
@@ -30,7 +30,10 @@ def evaluate(
     neighbours: Annotated[
         int, typer.Option(min=0, help="k of the k-nearest-neighbour error; 0 leaves neighbours out.")
     ] = 3,
-    queries: Annotated[int, typer.Option(min=1, help="Points whose neighbours are searched, at most.")] = MOST_QUERIES,
+    queries: Annotated[
+        int | None,
+        typer.Option(min=1, help="Points whose neighbours are searched; by default 10000, or fewer if it takes long."),
+    ] = None,
     clusters: Annotated[
         int, typer.Option(min=0, help="Points to cluster by k-means, at most; 0 leaves clusters out.")
     ] = MOST_POINTS,
@@ -132,9 +135,10 @@ def _training_data(run: Path) -> Dataset | None:
 
 def _print_summaries(judged: dict[str, Summary]) -> None:
     names = list(judged)
-    columns = [judged[name].rows() for name in names]
-    rows = [[row[0], *(column[i][1] for column in columns)] for i, row in enumerate(columns[0])]
-    print_table("", ["", *names], rows)
+    columns = [dict(judged[name].rows()) for name in names]
+    figures = dict.fromkeys(figure for column in columns for figure in column)  # one may have what the other left out
+    rows = [[figure, *(column.get(figure, "–") for column in columns)] for figure in figures]
+    print_table(judged[names[0]].title(), ["", *names], rows)
 
 
 def _print_neighbours(found: Neighbours) -> None:

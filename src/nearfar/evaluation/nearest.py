@@ -32,6 +32,7 @@ _HELD_BYTES = 512 << 20
 """Projected references up to this size are kept from one chunk of queries to the next."""
 _TILE = (256, 1024)
 _SPARSE_TILE_ROWS = 64
+_SPARSE_COST, _COST_SAMPLE = 100, 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,21 @@ def nearest(
             candidates.search(blocks, pool)
             candidates.sort(pool)
             yield Found(queries, candidates.starts, keys)
+
+
+def comparison_cost(metric: Distance, asked: Points, known: Points) -> float:
+    """About how many multiplications it takes to compare a query with a reference.
+
+    Of sparse points only numbers in the same feature are multiplied, but finding them takes a hundred times as long.
+    """
+    if metric.is_dense(asked) or metric.is_dense(known):
+        return metric.width(known) if metric.is_dense(known) else _SPARSE_COST * known.stored_per_point
+    shares = []
+    for points in (asked, known):
+        sample = np.unique(np.linspace(0, len(points) - 1, min(len(points), _COST_SAMPLE)).astype(np.int64))
+        rows: Any = metric.projected(points, sample)
+        shares.append(np.bincount(rows.indices, minlength=points.n_features) / len(sample))
+    return 1.0 + _SPARSE_COST * float(shares[0] @ shares[1])
 
 
 def _chunks(wanted: Counts, width: float) -> Iterator[slice]:

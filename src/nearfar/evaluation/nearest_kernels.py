@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Whole = int | np.integer[Any]
+Judged = tuple[Whole, Whole, float]
 
 ROW_BITS = 32
 _ROW_MASK = np.uint64((1 << ROW_BITS) - 1)
@@ -80,20 +81,47 @@ def keep_smallest(keys: Array, count: Whole) -> None:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def precision_at_r(
-    keys: Array, starts: Array, relevant: Array, truth: Array, reference_codes: Array, out: Array
-) -> None:
-    """For each query the average precision at R: of its R nearest references, R the number of its class.
+def judge_query(
+    keys: Array, codes: Array, truth: Whole, k: Whole, most: Whole, relevant: Whole, votes: Array
+) -> Judged:
+    """What the references of one query, in order, say of its class.
 
-    The keys of query i, in order, begin at ``starts[i]``; ``relevant[i]`` is R. Where R is 0 the result is 0.
+    Returned are the class that the first ``k`` vote for, of several the one whose point is nearest; the place, from 1,
+    of the first reference of the class ``truth`` among the first ``most``, or 0; and the average precision at R, with
+    ``relevant`` as R, or 0 where that is 0. ``votes`` has one number a class, all 0 before and after.
     """
+    for j in range(k):
+        votes[codes[keys[j] & _ROW_MASK]] += 1
+    winner, most_votes = np.int64(-1), 0
+    for j in range(k):
+        code = codes[keys[j] & _ROW_MASK]
+        if votes[code] > most_votes:
+            winner, most_votes = np.int64(code), votes[code]
+        votes[code] = 0
+    first_hit = 0
+    for j in range(most):
+        if codes[keys[j] & _ROW_MASK] == truth:
+            first_hit = j + 1
+            break
+    hits, total = 0, 0.0
+    for j in range(relevant):
+        if codes[keys[j] & _ROW_MASK] == truth:
+            hits += 1
+            total += hits / (j + 1)
+    return winner, first_hit, total / max(relevant, 1)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def judge_queries(
+    keys: Array, starts: Array, codes: Array, truth: Array, k: Whole, most: Whole, relevant: Array, n_classes: Whole,
+    winners: Array, first_hits: Array, precisions: Array,
+) -> None:  # fmt: skip
+    """:func:`judge_query` for each query; the keys of query i begin at ``starts[i]``."""
+    votes = np.zeros(n_classes, np.int64)
     for i in range(len(truth)):
-        hits, total = 0, 0.0
-        for j in range(relevant[i]):
-            if reference_codes[keys[starts[i] + j] & _ROW_MASK] == truth[i]:
-                hits += 1
-                total += hits / (j + 1)
-        out[i] = total / max(relevant[i], 1)
+        winners[i], first_hits[i], precisions[i] = judge_query(
+            keys[starts[i] :], codes, truth[i], k, most, relevant[i], votes
+        )
 
 
 @njit(nogil=True, cache=True)

@@ -12,7 +12,7 @@ from nearfar.data.points import Floats, Points
 from nearfar.errors import InvalidConstraints, InvalidPoints, InvalidSettings
 from nearfar.evaluation.bootstrap import Interval, Resampling, mean_intervals
 from nearfar.evaluation.nearest import Counts, nearest
-from nearfar.evaluation.nearest_kernels import ROW_BITS, precision_at_r
+from nearfar.evaluation.nearest_kernels import ROW_BITS, judge_queries
 from nearfar.model.distance import Distance
 
 _MOST_RANKED = 1 << 28
@@ -123,23 +123,22 @@ def judge_neighbours(
     _check_count(k, known, own_rows)
     possible = [each for each in ks if each <= len(known) - (own_rows is not None)]
     most = max(k, *possible, 1)
-    truth, classes, precisions = _ranked(metric, asked, known, codes, most, own_rows, resampling.seed)
-    hits = classes == truth[:, np.newaxis]
+    ranks = _Ranks.of(metric, asked, known, codes, k, most, own_rows, resampling.seed)
     values = {
-        "error": _winners(classes, k) != truth,
-        **{f"recall_at_{each}": hits[:, :each].any(axis=1) for each in possible},
+        "error": ranks.winners != codes[0],
+        **{f"recall_at_{each}": (ranks.first_hits > 0) & (ranks.first_hits <= each) for each in possible},
     }
     intervals = mean_intervals({name: each.astype(np.float64) for name, each in values.items()}, resampling)
     return Retrieval(
         error=float(values["error"].mean()),
         recall={each: float(values[f"recall_at_{each}"].mean()) for each in possible},
-        map_at_r=float(precisions.mean()),
+        map_at_r=float(ranks.precisions.mean()),
         k=k,
         n_queries=len(asked),
         n_references=len(known),
-        n_ranked=len(precisions),
+        n_ranked=len(ranks.precisions),
         resamples=resampling.count(len(asked)),
-        intervals=intervals | mean_intervals({"map_at_r": precisions}, resampling),
+        intervals=intervals | mean_intervals({"map_at_r": ranks.precisions}, resampling),
     )
 
 
@@ -158,28 +157,42 @@ def _codes(asked: Points, query_labels: ArrayLike, known: Points, reference_labe
     return both.codes[len(known) :], both.codes[: len(known)]
 
 
-def _ranked(
-    metric: Distance,
-    asked: Points,
-    known: Points,
-    codes: tuple[Codes, Codes],
-    most: int,
-    own_rows: Counts | None,
-    seed: int,
-) -> tuple[Codes, Codes, NDArray[np.float64]]:
-    """The class of each query, the classes of its nearest references, and the average precisions at R."""
-    truth, reference_codes = codes
-    of_class = np.bincount(reference_codes, minlength=int(truth.max()) + 1)[truth]
-    relevant = of_class if own_rows is None else of_class - (reference_codes[own_rows] == truth)
-    ranked = _within(relevant, _MOST_RANKED, seed)
-    relevant = np.where(ranked, relevant, 0)
-    classes = np.empty((len(asked), most), np.int32)
-    precisions = np.empty(len(asked))
-    for found in nearest(metric, asked, known, np.maximum(relevant, most), own_rows):
-        place = found.queries
-        classes[place] = reference_codes[found.rows(most)]
-        precision_at_r(found.keys, found.starts, relevant[place], truth[place], reference_codes, precisions[place])
-    return truth, classes, precisions[ranked]
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """What was found for each query; see :func:`~nearfar.evaluation.nearest_kernels.judge_query`."""
+
+    winners: Codes
+    first_hits: Counts
+    precisions: NDArray[np.float64]
+    """Of those queries that MAP@R is judged on."""
+
+    @classmethod
+    def of(
+        cls,
+        metric: Distance,
+        asked: Points,
+        known: Points,
+        codes: tuple[Codes, Codes],
+        k: int,
+        most: int,
+        own_rows: Counts | None,
+        seed: int,
+    ) -> "_Ranks":
+        truth, reference_codes = codes
+        n_classes = 1 + max(int(truth.max()), int(reference_codes.max()))
+        of_class = np.bincount(reference_codes, minlength=n_classes)[truth]
+        relevant = of_class if own_rows is None else of_class - (reference_codes[own_rows] == truth)
+        ranked = _within(relevant, _MOST_RANKED, seed)
+        relevant = np.where(ranked, relevant, 0)
+        winners, first_hits = np.empty(len(asked), np.int32), np.empty(len(asked), np.int64)
+        precisions = np.empty(len(asked))
+        for found in nearest(metric, asked, known, np.maximum(relevant, most), own_rows):
+            at = found.queries
+            judge_queries(
+                found.keys, found.starts, reference_codes, truth[at], k, most, relevant[at], n_classes,
+                winners[at], first_hits[at], precisions[at],
+            )  # fmt: skip
+        return cls(winners, first_hits, precisions[ranked])
 
 
 def _within(relevant: Counts, most: int, seed: int) -> NDArray[np.bool_]:
@@ -191,19 +204,9 @@ def _within(relevant: Counts, most: int, seed: int) -> NDArray[np.bool_]:
     return chosen
 
 
-def _winners(classes: Codes, k: int) -> Codes:
-    """The class that the first k references vote for."""
-    votes = np.column_stack([(classes[:, :k] == classes[:, [i]]).sum(axis=1) for i in range(k)])
-    winner = np.argmax(votes, axis=1)  # the first, so the nearest, of those with most votes
-    winners: Codes = classes[np.arange(len(classes)), winner]
-    return winners
-
-
 def _own_rows(leave_one_out: bool | ArrayLike, n_queries: int, n_references: int) -> Counts | None:
     """The row of each query among the references, or None."""
-    if leave_one_out is False:
-        return None
-    if leave_one_out is not True:
+    if not isinstance(leave_one_out, (bool, np.bool_)):
         rows = np.asarray(leave_one_out)
         if rows.shape != (n_queries,) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= n_references:
             raise InvalidPoints(
@@ -211,6 +214,8 @@ def _own_rows(leave_one_out: bool | ArrayLike, n_queries: int, n_references: int
                 f"{n_references} references"
             )
         return rows.astype(np.int64)
+    if not leave_one_out:
+        return None
     if n_queries != n_references:
         raise InvalidPoints(
             f"leave_one_out is for queries that are the references; there are {n_queries} and {n_references}"

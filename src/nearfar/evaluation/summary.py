@@ -12,12 +12,14 @@ from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.evaluation.bootstrap import Interval, Resampling
 from nearfar.evaluation.clustering import MOST_POINTS, Clusters, judge_clusters
 from nearfar.evaluation.curves import Curves
+from nearfar.evaluation.nearest import comparison_cost
 from nearfar.evaluation.retrieval import Retrieval, judge_neighbours
 from nearfar.evaluation.verification import Verification, judge_ranking, rank_pairs
 from nearfar.model.distance import Distance
 
-MOST_QUERIES = 10_000
-"""Queries whose neighbours are searched, by default."""
+_MOST_QUERIES, _FEWEST_QUERIES = 10_000, 100
+_MOST_WORK = 4e12
+"""Multiplications that the search for neighbours may take before fewer queries are made: some minutes of one core."""
 _MOST_PAIRS = 5_000_000
 """Pairs of either kind that are judged; of more, evenly spaced ones."""
 
@@ -48,6 +50,12 @@ class Summary:
             figures |= clusters | {"n_clustered": clusters.pop("n_points")}
         figures["intervals"] = {name: interval for name, interval in figures["intervals"].items() if interval}
         return figures
+
+    def title(self) -> str:
+        """What stands above the table."""
+        pairs = self.verification
+        intervals = f"; figures with {100 * self.confidence:g} % intervals" if pairs.intervals else ""
+        return f"{pairs.n_similar:,} similar and {pairs.n_dissimilar:,} dissimilar pairs{intervals}"
 
     def rows(self) -> list[tuple[str, str]]:
         """The figures as lines of a table."""
@@ -87,7 +95,7 @@ def summarise(
     n_pairs: int = 10_000,
     k: int = 3,
     seed: int = 0,
-    most_queries: int = MOST_QUERIES,
+    most_queries: int | None = None,
     most_clustered: int = MOST_POINTS,
     resamples: int | None = None,
 ) -> Summary:
@@ -109,8 +117,9 @@ def summarise(
         How many neighbours vote; 0 leaves neighbours out.
     seed : int
         Of all draws.
-    most_queries : int
-        Points whose neighbours are searched; of more, so many are drawn.
+    most_queries : int, optional
+        Points whose neighbours are searched; of more, so many are drawn. By default 10,000, or, where a search among
+        so many or so wide references takes more than some minutes, fewer, but at least 100.
     most_clustered : int
         Points to cluster; of more, so many are drawn. 0 leaves clusters out.
     resamples : int, optional
@@ -145,15 +154,24 @@ def summarise(
 
 
 def _judge_neighbours(
-    metric: Distance, dataset: Dataset, training: Dataset | None, k: int, most_queries: int, resampling: Resampling
+    metric: Distance,
+    dataset: Dataset,
+    training: Dataset | None,
+    k: int,
+    most_queries: int | None,
+    resampling: Resampling,
 ) -> Retrieval:
-    queries, labels = dataset.points, np.asarray(dataset.labels)
-    rows = np.arange(len(queries))
-    if len(queries) > most_queries:
-        rows = np.sort(np.random.default_rng(resampling.seed).choice(len(queries), most_queries, replace=False))
-        queries, labels = queries.chosen(rows), labels[rows]
     others = training is not None and training.labels is not None
     references = training if training is not None and others else dataset
+    queries, labels = dataset.points, np.asarray(dataset.labels)
+    rows = np.arange(len(queries))
+    if most_queries is None:
+        work = len(references.points) * comparison_cost(metric, *metric.two_sets(queries, references.points))
+        most_queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, int(_MOST_WORK / work)))
+    if len(queries) > most_queries:
+        rows = np.random.default_rng(resampling.seed).permutation(len(queries))[:most_queries]
+        rows.sort()
+        queries, labels = queries.chosen(rows), labels[rows]
     return judge_neighbours(
         metric,
         references.points,
