@@ -45,7 +45,7 @@ def kill(name: str, number: int = signal.SIGKILL) -> Callable[[], None]:
 
 def train(digits, fault: At | None, options: dict | None = None, **settings: object) -> nf.TrainingResult:
     chosen = nf.TrainingSettings(
-        **{"steps": STEPS, "block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.5}
+        **{"steps": STEPS, "block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.1}
         | settings
     )
     with warnings.catch_warnings():

@@ -93,7 +93,7 @@ def test_blocks_of_every_size_hold_all_sources(density):
     products, Lt = SparseProducts(2500), normal(2500, 100)
     found, place = np.empty((300, 100), np.float32), np.arange(2500, dtype=np.uint32)
     cut = sparse_kernels.cut(rows, np.arange(300, dtype=np.int32), place, 2500, Scratch(), transposed=False)
-    assert cut.block == {0.001: 1024, 0.05: 512, 0.5: 128, 1.0: 128}[density]
+    assert cut.block == {0.001: 1024, 0.05: 256, 0.5: 128, 1.0: 128}[density]
     sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, place.astype(np.int32), Scratch()), found, Scratch())
     assert_close(found, X @ Lt)
     products.project(rows, TouchedFeatures(rows.n_features).of(rows), Lt, found)
