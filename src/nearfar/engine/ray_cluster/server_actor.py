@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nearfar.engine.budget import Budget
-from nearfar.engine.ray_cluster.shared_slots import Place, SharedSlots
 from nearfar.engine.ray_cluster.wire import Precision, SentPush, received, shorten
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Applied
@@ -53,8 +52,6 @@ class Snapshot:
     rows: Any = None
     """The rows, or, where they are large, a list with a reference to them in the object store, which all workers of a
     node read in one place. None if nothing changed."""
-    is_shared: bool = False
-    """Whether they are in the last slot of the memory that the worker shares with the server."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,6 @@ class ServerActor:
         self._taken: dict[int, int] = {}
         self._published: tuple[int, Any] = (-1, None)
         self._publishing = threading.Lock()
-        self._shared: dict[int, SharedSlots] = {}
 
     def ready(self) -> bool:
         """Whether the process is there."""
@@ -128,13 +124,6 @@ class ServerActor:
 
     # Communication side
 
-    def attach(self, worker: int, place: Place) -> bool:
-        """Share a worker's memory, if it is on this machine."""
-        shared = SharedSlots.attach(place)
-        if shared is not None:
-            self._shared[worker] = shared
-        return shared is not None
-
     def push(self, era: int, sent: SentPush, known: int | None = None) -> Receipt:
         """Queue a push, waiting for room; refused if it is of another era, or of a worker that is gone.
 
@@ -143,7 +132,7 @@ class ServerActor:
         server = self._server
         if server is None or era != self._era or sent.push.worker in self._gone:
             return Receipt(False, -1)
-        push = received(sent, server.features.start, self._shared.get(sent.push.worker))
+        push = received(sent, server.features.start)
         while not server.receive(push, timeout=_UPDATE_WAIT):
             if era != self._era or self._error is not None:
                 return Receipt(False, -1)
@@ -152,22 +141,15 @@ class ServerActor:
             if known is None:
                 return Receipt(True, server.version)
             self._changed.wait_for(lambda: server.waiting == 0 or era != self._era, _UPDATE_WAIT)
-        return Receipt(True, server.version, self.snapshot(era, known, push.worker))
+        return Receipt(True, server.version, self.snapshot(era, known))
 
-    def snapshot(self, era: int, known: int, worker: int) -> Snapshot:
-        """All rows, published once a version, if there is a newer version than the one known.
-
-        Where memory is shared with the worker, they are in its last slot.
-        """
+    def snapshot(self, era: int, known: int) -> Snapshot:
+        """All rows, published once a version, if there is a newer version than the one known."""
         server = self._server
         if server is None or era != self._era:
             return Snapshot(False, -1, 0.0)
         if server.version <= known:
             return Snapshot(True, known, self._step_size(known))
-        shared = self._shared.get(worker)
-        if shared is not None:
-            version = server.copy_to(shared[-1])
-            return Snapshot(True, version, self._step_size(version), is_shared=True)
         if server.Lt.nbytes <= _SENT_DIRECTLY:
             version, rows = self._rows(server)
         else:
@@ -222,7 +204,6 @@ class ServerActor:
     def leave(self, worker: int) -> int:
         """A worker is gone: nothing is taken from it any more. How many of its pushes were taken is returned."""
         self._gone.add(worker)
-        self._shared.pop(worker, None)
         self._clocks.leave(worker)
         return self._taken.get(worker, 0)
 
