@@ -45,7 +45,7 @@ def kill(name: str, number: int = signal.SIGKILL) -> Callable[[], None]:
 
 def train(digits, fault: At | None, options: dict | None = None, **settings: object) -> nf.TrainingResult:
     chosen = nf.TrainingSettings(
-        **{"steps": STEPS, "block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.1}
+        **{"steps": STEPS, "block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.5}
         | settings
     )
     with warnings.catch_warnings():
@@ -95,7 +95,7 @@ def test_a_worker_hangs(digits, undisturbed):
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_server_is_killed(servers, digits, undisturbed):
     fault = At(300, kill("ServerActor"))
-    last = check(train(digits, fault, {"servers": servers}), undisturbed)
+    last = check(train(digits, fault, {"servers": servers}, checkpoint_every=0.1), undisturbed)
     assert fault.done
     assert 0 < last.lost < 300  # no further back than the last cut
 
