@@ -150,17 +150,17 @@ class GradientKernel:
         self._scratch = Scratch()
         self._sparse = SparseProducts(points.n_features if points.is_sparse else 0)
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite shows in the objective, which the server checks
     def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
         """The batch's objective; its gradient is written to ``out``."""
-        value, C = self._coefficients(Lt, batch, gathered)
-        self._backward(gathered, C, out)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite shows in the objective
+            value, C = self._coefficients(Lt, batch, gathered)
+            self._backward(gathered, C, out)
         return value
 
-    @np.errstate(over="ignore", invalid="ignore")
     def factors(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows") -> tuple[float, Factors]:
         """The batch's objective, and its gradient as factors; valid until the next batch is gathered or computed."""
-        value, C = self._coefficients(Lt, batch, gathered)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, C = self._coefficients(Lt, batch, gathered)
         rows, active = gathered.rows, _active(C)
         if len(active) < len(C):
             rows, C = _chosen_rows(rows, active), C[active]
