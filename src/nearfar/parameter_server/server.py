@@ -98,6 +98,12 @@ class Server:
             changed = self._row_versions[rows] > known
             return features[changed], self.Lt[rows[changed]], self.version
 
+    def copy_to(self, out: Floats) -> int:
+        """Write all rows to ``out``, as they are at one version, which is returned."""
+        with self._changing:
+            np.copyto(out, self.Lt)
+            return self.version
+
     # Update side
 
     def update(self, timeout: float | None = 0) -> list[Applied]:

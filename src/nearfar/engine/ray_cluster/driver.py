@@ -98,9 +98,10 @@ class Driver:
             return
         job, bounded = self._job, not math.isinf(self._job.clocks.slack)
         in_step = job.clocks.slack == 0
-        if not in_step or not self._open:
-            for member in self._members.take_in():
-                self._servers.tell("join", member.number, member.clock)
+        if in_step and (self._open or self._members.are_busy()):
+            return  # a round is granted to all at once: a cut in the middle of it would wait for the others for ever
+        for member in self._members.take_in():
+            self._servers.tell("join", member.number, member.clock)
         for member in list(self._members.active.values()):
             while len(member.grants) < (1 if in_step else 2) and job.clocks.may_begin(member.clock):
                 steps = self._taken_from_budget(member, 1 if bounded else _steps_a_grant(member))
@@ -120,9 +121,8 @@ class Driver:
         return steps
 
     def _is_used_up(self) -> bool:
-        return not any(member.grants for member in self._members.active.values()) and (
-            self._job.budget.steps is not None and self._mirror.version >= self._job.budget.steps
-        )
+        budget = self._job.budget
+        return not self._members.are_busy() and budget.steps is not None and self._mirror.version >= budget.steps
 
     # Answers
 
@@ -234,7 +234,7 @@ class Driver:
                 try:
                     self._servers.fetch_state()
                     break
-                except LOST:
+                except (GetTimeoutError, *LOST):
                     self._recover()
         finally:
             self._paused = False

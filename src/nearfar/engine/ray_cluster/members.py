@@ -87,6 +87,10 @@ class Members:
         """Answers that are waited for, with the worker that is to give them."""
         return self._joining | {member.grants[0]: member for member in self.active.values() if member.grants}
 
+    def are_busy(self) -> bool:
+        """Whether any has not answered to a grant."""
+        return any(member.grants for member in self.active.values())
+
     def clocks(self) -> dict[int, int]:
         return {member.number: member.clock for member in self.active.values()}
 

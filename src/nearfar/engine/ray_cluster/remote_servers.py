@@ -13,12 +13,18 @@ from ray.exceptions import ObjectLostError, RayActorError
 
 from nearfar import cost
 from nearfar.data.points import Floats
-from nearfar.engine.ray_cluster.server_actor import NewerRows, Receipt, Snapshot
+from nearfar.engine.ray_cluster.server_actor import NewerRows, Receipt, Snapshot, WrongEra
+from nearfar.engine.ray_cluster.shared_slots import SharedSlots
 from nearfar.engine.ray_cluster.wire import Precision, lengthened, send
 from nearfar.parameter_server.messages import Push
 
-LOST = (RayActorError, ObjectLostError)
-"""What a call raises whose server is gone, for good or until it is started again."""
+LOST = (RayActorError, ObjectLostError, WrongEra)
+"""What a call raises whose server is gone, for good or until it is started again, or is there again and blank."""
+
+_SHARED = 2
+"""Gradients under way through shared memory; one more slot is for L on its way back."""
+_MOST_SHARED = 512 << 20
+"""Bytes of memory that a worker shares with servers at the most."""
 
 
 class EraOver(Exception):
@@ -42,21 +48,40 @@ class RemoteServers:
         In the order of their ranges.
     ranges : list of range
         The features that each owns.
+    worker : int
+        The number of the worker.
+    rank : int
+        Rows of L.
     slots : int
         Pushes that may be under way; who wants to push one more waits.
     precision : {"float32", "bfloat16"}
     """
 
-    def __init__(self, handles: Sequence[Any], ranges: list[range], slots: int, precision: Precision) -> None:
+    def __init__(
+        self, handles: Sequence[Any], ranges: list[range], worker: int, rank: int, slots: int, precision: Precision
+    ) -> None:
         self._handles, self._ranges, self._slots, self._precision = list(handles), ranges, slots, precision
-        self._n_features = ranges[-1].stop
+        self._worker, self._n_features = worker, ranges[-1].stop
         self.pulled_bytes = 0
         """Since the worker began."""
-        self.begin(-1)
+        shares = precision == "float32" and 4 * (_SHARED + 1) * self._n_features * rank <= _MOST_SHARED
+        self._own = [SharedSlots.make(_SHARED + 1, (len(one), rank)) if shares else None for one in ranges]
+        self._reset(-1)
 
     def begin(self, era: int) -> None:
-        """Take part in an era."""
+        """Take part in an era: share memory with those servers that are on this machine."""
+        self._reset(era)
+        try:
+            for i, own in enumerate(self._own):
+                attach = self._handles[i].attach.options(concurrency_group="pull")
+                self._near[i] = own if own and ray.get(attach.remote(self._worker, own.place)) else None
+        except LOST as error:
+            raise EraOver from error
+
+    def _reset(self, era: int) -> None:
         self.era = era
+        self._near: list[SharedSlots | None] = [None] * len(self._handles)
+        self._sent = 0
         self.version = -1
         """The newest version that is known of."""
         self.step_size = 0.0
@@ -85,8 +110,8 @@ class RemoteServers:
         versions = []
         for i, (features, answer) in enumerate(zip(self._ranges, self._snapshots(), strict=True)):
             self._check(answer.is_current)
-            if answer.rows is not None:
-                rows = ray.get(answer.rows[0]) if isinstance(answer.rows, list) else answer.rows
+            rows = self._rows(i, answer)
+            if rows is not None:
                 local[features.start : features.stop] = lengthened(rows)
                 known[features.start : features.stop] = answer.version
                 self.pulled_bytes += rows.nbytes
@@ -95,12 +120,21 @@ class RemoteServers:
             versions.append(answer.version)
         return versions
 
+    def _rows(self, server: int, answer: Snapshot) -> NDArray[Any] | None:
+        """The rows of an answer, wherever they are; valid until the next one."""
+        near = self._near[server]
+        if answer.is_shared and near is not None:
+            return near[-1]
+        rows: NDArray[Any] | None = ray.get(answer.rows[0]) if isinstance(answer.rows, list) else answer.rows
+        return rows
+
     def _snapshots(self) -> list[Snapshot]:
         """The answers that came, or come, with the last push; or to a call of their own."""
         asked, self._asked = self._asked, None
         if asked is None:
             pull = [handle.snapshot.options(concurrency_group="pull") for handle in self._handles]
-            return list(ray.get([ask.remote(self.era, have) for ask, have in zip(pull, self._have, strict=True)]))
+            asks = [ask.remote(self.era, have, self._worker) for ask, have in zip(pull, self._have, strict=True)]
+            return list(ray.get(asks))
         while not asked.receipts:
             self._confirm()
         return [receipt.snapshot for receipt in asked.receipts if receipt.snapshot is not None]
@@ -131,14 +165,17 @@ class RemoteServers:
         With ``pull``, all that is new comes back with the receipts, to be taken by the next pull of all features.
         """
         try:
-            while len(self._under_way) >= self._slots:
+            while len(self._under_way) >= min(self._slots, _SHARED if any(self._near) else self._slots):
                 self._confirm()
+            self._sent += 1
+            parts = [
+                send(push, features, self._precision, near, self._sent % _SHARED)
+                for features, near in zip(self._ranges, self._near, strict=True)
+            ]
             sent = _Sent(
                 [
-                    handle.push.options(concurrency_group="push").remote(
-                        self.era, send(push, features, self._precision), have if pull else None
-                    )
-                    for handle, features, have in zip(self._handles, self._ranges, self._have, strict=True)
+                    handle.push.options(concurrency_group="push").remote(self.era, part, have if pull else None)
+                    for handle, part, have in zip(self._handles, parts, self._have, strict=True)
                 ]
             )
         except LOST as error:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from nearfar.engine.budget import Budget
+from nearfar.engine.ray_cluster.shared_slots import Place, SharedSlots
 from nearfar.engine.ray_cluster.wire import Precision, SentPush, received, shorten
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Applied
@@ -52,6 +53,8 @@ class Snapshot:
     rows: Any = None
     """The rows, or, where they are large, a list with a reference to them in the object store, which all workers of a
     node read in one place. None if nothing changed."""
+    is_shared: bool = False
+    """Whether they are in the last slot of the memory that the worker shares with the server."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,10 @@ class NewerRows:
     step_size: float
     features: NDArray[np.int32]
     values: NDArray[Any]
+
+
+class WrongEra(Exception):
+    """A server is in another era than who asks, or in none: it was started again and has not begun."""
 
 
 class ServerActor:
@@ -95,6 +102,7 @@ class ServerActor:
         self._taken: dict[int, int] = {}
         self._published: tuple[int, Any] = (-1, None)
         self._publishing = threading.Lock()
+        self._shared: dict[int, SharedSlots] = {}
 
     def ready(self) -> bool:
         """Whether the process is there."""
@@ -124,6 +132,13 @@ class ServerActor:
 
     # Communication side
 
+    def attach(self, worker: int, place: Place) -> bool:
+        """Share a worker's memory, if it is on this machine."""
+        shared = SharedSlots.attach(place)
+        if shared is not None:
+            self._shared[worker] = shared
+        return shared is not None
+
     def push(self, era: int, sent: SentPush, known: int | None = None) -> Receipt:
         """Queue a push, waiting for room; refused if it is of another era, or of a worker that is gone.
 
@@ -132,7 +147,7 @@ class ServerActor:
         server = self._server
         if server is None or era != self._era or sent.push.worker in self._gone:
             return Receipt(False, -1)
-        push = received(sent, server.features.start)
+        push = received(sent, server.features.start, self._shared.get(sent.push.worker))
         while not server.receive(push, timeout=_UPDATE_WAIT):
             if era != self._era or self._error is not None:
                 return Receipt(False, -1)
@@ -141,15 +156,22 @@ class ServerActor:
             if known is None:
                 return Receipt(True, server.version)
             self._changed.wait_for(lambda: server.waiting == 0 or era != self._era, _UPDATE_WAIT)
-        return Receipt(True, server.version, self.snapshot(era, known))
+        return Receipt(True, server.version, self.snapshot(era, known, push.worker))
 
-    def snapshot(self, era: int, known: int) -> Snapshot:
-        """All rows, published once a version, if there is a newer version than the one known."""
+    def snapshot(self, era: int, known: int, worker: int) -> Snapshot:
+        """All rows, published once a version, if there is a newer version than the one known.
+
+        Where memory is shared with the worker, they are in its last slot.
+        """
         server = self._server
         if server is None or era != self._era:
             return Snapshot(False, -1, 0.0)
         if server.version <= known:
             return Snapshot(True, known, self._step_size(known))
+        shared = self._shared.get(worker)
+        if shared is not None:
+            version = server.copy_to(shared[-1])
+            return Snapshot(True, version, self._step_size(version), is_shared=True)
         if server.Lt.nbytes <= _SENT_DIRECTLY:
             version, rows = self._rows(server)
         else:
@@ -182,6 +204,7 @@ class ServerActor:
 
     def applied(self, era: int, wait: float, gather: float) -> list[Applied]:
         """What was applied since this was asked last: waits a while for something, then a moment for more."""
+        self._begun(era)
         with self._changed:
             self._changed.wait_for(lambda: self._applied or self._error or era != self._era, wait)
             if self._error is not None:
@@ -193,31 +216,40 @@ class ServerActor:
             taken, self._applied = self._applied, []
             return taken
 
-    def join(self, worker: int, clock: int) -> None:
+    def join(self, era: int, worker: int, clock: int) -> None:
         """A worker takes part from now on."""
+        self._begun(era)
         self._clocks.join(worker, clock)
 
-    def retire(self, worker: int) -> None:
+    def retire(self, era: int, worker: int) -> None:
         """A worker has no further step to take: nobody waits for it, but what it pushed is applied."""
+        self._begun(era)
         self._clocks.leave(worker)
 
-    def leave(self, worker: int) -> int:
+    def leave(self, era: int, worker: int) -> int:
         """A worker is gone: nothing is taken from it any more. How many of its pushes were taken is returned."""
+        self._begun(era)
         self._gone.add(worker)
+        self._shared.pop(worker, None)
         self._clocks.leave(worker)
         return self._taken.get(worker, 0)
 
-    def adjust(self, drops: int) -> None:
+    def adjust(self, era: int, drops: int) -> None:
         """Make the steps smaller, by the plateau schedule."""
+        self._begun(era)
         self._schedule.drops = drops
 
-    def state(self, wait: float) -> tuple[int, dict[str, NDArray[Any]]]:
-        """The version, and all arrays, once nothing waits to be applied."""
-        assert self._server is not None
-        server = self._server
+    def state(self, era: int, wait: float) -> dict[str, NDArray[Any]]:
+        """All arrays, once nothing waits to be applied."""
+        server = self._begun(era)
         with self._changed:
             self._changed.wait_for(lambda: self._error or not server.waiting, wait)
-            return server.version, server.state()
+            return server.state()
+
+    def _begun(self, era: int) -> Server:
+        if self._server is None or era != self._era:
+            raise WrongEra(f"asked in era {era}, being in {self._era}")
+        return self._server
 
     def probe(self, payload: NDArray[Any]) -> int:
         """Take something, to see how fast it travels."""

@@ -14,7 +14,7 @@ from nearfar.engine.ray_cluster import cluster
 from nearfar.engine.ray_cluster.mirror import Mirror
 from nearfar.engine.ray_cluster.options import RayOptions
 from nearfar.engine.ray_cluster.remote_servers import LOST
-from nearfar.engine.ray_cluster.server_actor import NewerRows, ServerPart
+from nearfar.engine.ray_cluster.server_actor import NewerRows, ServerPart, WrongEra
 from nearfar.engine.ray_cluster.wire import lengthened
 from nearfar.errors import NearfarError, TrainingFailed
 from nearfar.parameter_server.messages import Applied
@@ -83,6 +83,8 @@ class ServerGroup:
         server = self.asked.pop(answer)
         try:
             applied: list[Applied] = ray.get(answer)
+        except WrongEra:
+            raise
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, NearfarError) else error from error
         self._last_sign = time.monotonic()
@@ -107,16 +109,15 @@ class ServerGroup:
 
     def leave(self, worker: int) -> tuple[int, int]:
         """A worker is gone. How many of its pushes every server took, and how many only some did."""
-        counts = ray.get(
-            [self._call(i, "leave", worker) for i in range(len(self.handles))], timeout=self._options.hang_after
-        )
+        answers = [self._call(i, "leave", self.era, worker) for i in range(len(self.handles))]
+        counts = ray.get(answers, timeout=self._options.hang_after)
         complete, torn = min(counts), max(counts) - min(counts)
         self._parts = {key: parts for key, parts in self._parts.items() if key[0] != worker or key[1] < complete}
         return complete, torn
 
     def tell(self, what: str, *arguments: Any) -> None:
         """Tell every server something, and go on when all have heard it; a server that is lost is seen later."""
-        for answer in [self._call(i, what, *arguments) for i in range(len(self.handles))]:
+        for answer in [self._call(i, what, self.era, *arguments) for i in range(len(self.handles))]:
             try:
                 ray.get(answer, timeout=self._options.hang_after)
             except (GetTimeoutError, *LOST):
@@ -141,10 +142,10 @@ class ServerGroup:
     def fetch_state(self) -> None:
         """Write L and the rule's state into the mirror."""
         local, self._looks = self._mirror.local, self._looks + 1
-        answers = [self._call(i, "state", self._options.hang_after) for i in range(len(self.handles))]
-        for features, answer in zip(self.ranges, answers, strict=True):
-            _, arrays = ray.get(answer)
-            state = local.state()
+        wait = self._options.hang_after
+        answers = [self._call(i, "state", self.era, wait) for i in range(len(self.handles))]
+        state = local.state()
+        for features, arrays in zip(self.ranges, ray.get(answers, timeout=2 * wait), strict=True):
             for key, array in arrays.items():
                 if key != "Lt":
                     state[key][features.start : features.stop] = array

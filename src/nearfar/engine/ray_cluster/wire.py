@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.points import Floats, SparseRows
 from nearfar.data.scratch import Scratch
+from nearfar.engine.ray_cluster.shared_slots import SharedSlots
 from nearfar.objective.fast_gradient import Factors, Gradient, columns_of
 from nearfar.parameter_server.messages import Form, Push
 
@@ -28,12 +29,16 @@ class SentPush:
     """Without its gradient."""
     arrays: tuple[Array, ...]
     """``(values,)`` for all features of the server, ``(features, values)`` for some, ``(rows, C)`` for dense factors,
-    ``(values, columns, starts, C)`` for sparse ones."""
+    ``(values, columns, starts, C)`` for sparse ones; nothing for values that are in shared memory."""
     n_features: int
+    slot: int | None = None
+    """Where in the memory shared with the server the values of all features are."""
 
 
-def send(push: Push, features: range, precision: Precision) -> SentPush:
-    """What of a push goes to the server that owns these features."""
+def send(
+    push: Push, features: range, precision: Precision, shared: SharedSlots | None = None, slot: int = 0
+) -> SentPush:
+    """What of a push goes to the server that owns these features; by a slot of memory shared with it, if any is."""
     assert push.gradient is not None
     form: Form
     arrays: tuple[Array, ...]
@@ -42,19 +47,24 @@ def send(push: Push, features: range, precision: Precision) -> SentPush:
     else:
         part = push.gradient.part(features)
         whole = len(part.features) == len(features)
+        if whole and shared is not None:
+            shared[slot][:] = part.values
+            header = replace(push, gradient=None, release=_nothing, form="dense", nbytes=part.values.nbytes)
+            return SentPush(header, (), len(features), slot)
         values = shorten(part.values, precision)
         arrays, form = ((values,), "dense") if whole else ((part.features, values), "columns")
     nbytes = sum(array.nbytes for array in arrays)
     return SentPush(replace(push, gradient=None, release=_nothing, form=form, nbytes=nbytes), arrays, len(features))
 
 
-def received(sent: SentPush, first_feature: int) -> Push:
-    """The push again, as a server takes it: with features counted over all servers."""
+def received(sent: SentPush, first_feature: int, shared: SharedSlots | None = None) -> Push:
+    """The push again, as a server takes it: with features counted over all servers. A slot may be used again then."""
     start = np.int32(first_feature)
     gradient: Gradient | Factors
     if sent.push.form == "dense":
         every = np.arange(start, start + sent.n_features, dtype=np.int32)
-        gradient = Gradient(every, lengthened(sent.arrays[0]), Scratch())
+        values = lengthened(sent.arrays[0]) if shared is None or sent.slot is None else shared[sent.slot].copy()
+        gradient = Gradient(every, values, Scratch())
     elif sent.push.form == "columns":
         gradient = Gradient(sent.arrays[0] + start, lengthened(sent.arrays[1]), Scratch())
     else:

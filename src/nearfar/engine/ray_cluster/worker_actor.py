@@ -77,7 +77,7 @@ class WorkerActor:
         part: WorkerPart = unpack(parcel)
         self._part = part
         self._bandwidth = part.bandwidth or _measured_bandwidth(servers[0])
-        self._servers = RemoteServers(servers, part.ranges, part.slots, part.precision)
+        self._servers = RemoteServers(servers, part.ranges, number, part.rank, part.slots, part.precision)
         n_features = part.points.n_features
         self._worker = Worker(
             number, part.sampler, [], np.empty((n_features, part.rank), np.float32),
@@ -102,14 +102,14 @@ class WorkerActor:
     def run(self, grant: Grant) -> Done:
         """Take the steps granted, or fewer if the era ends meanwhile."""
         began = time.perf_counter()
-        if grant.era != self._servers.era:
-            self._servers.begin(grant.era)
-            self._worker.forget()
         if not self._has_begun:
             self._steps.__enter__()  # for the life of the process: rows may be gathered ahead
             self._has_begun = True
         done, is_over = 0, False
         try:
+            if grant.era != self._servers.era:
+                self._worker.forget()
+                self._servers.begin(grant.era)
             for done in range(1, grant.steps + 1):
                 self._step(grant.clock + done - 1)
             self._servers.settle()
