@@ -3,7 +3,7 @@
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ LOST = (RayActorError, ObjectLostError, WrongEra)
 """What a call raises whose server is gone, for good or until it is started again, or is there again and blank."""
 
 _SHARED = 2
-"""Gradients under way through shared memory; one more slot is for L on its way back."""
+"""Pushes under way through shared memory; each has a slot for its gradient, and one for L on its way back."""
 _MOST_SHARED = 512 << 20
 """Bytes of memory that a worker shares with servers at the most."""
 
@@ -36,7 +36,8 @@ class _Sent:
     """A push that is under way to every server."""
 
     answers: list[Any]
-    receipts: list[Receipt] = field(default_factory=list)
+    pulls: bool
+    """Whether all that is new comes back with the receipts."""
 
 
 class RemoteServers:
@@ -64,8 +65,8 @@ class RemoteServers:
         self._worker, self._n_features = worker, ranges[-1].stop
         self.pulled_bytes = 0
         """Since the worker began."""
-        shares = precision == "float32" and 4 * (_SHARED + 1) * self._n_features * rank <= _MOST_SHARED
-        self._own = [SharedSlots.make(_SHARED + 1, (len(one), rank)) if shares else None for one in ranges]
+        shares = precision == "float32" and 8 * _SHARED * self._n_features * rank <= _MOST_SHARED
+        self._own = [SharedSlots.make(2 * _SHARED, (len(one), rank)) if shares else None for one in ranges]
         self._reset(-1)
 
     def begin(self, era: int) -> None:
@@ -89,7 +90,7 @@ class RemoteServers:
         self.taken = 0
         """Pushes that every server has taken in this era."""
         self._under_way: deque[_Sent] = deque()
-        self._asked: _Sent | None = None
+        self._brought: list[Snapshot] | None = None
         self._have = [-1] * len(self._handles)
 
     # Pull
@@ -111,33 +112,35 @@ class RemoteServers:
         for i, (features, answer) in enumerate(zip(self._ranges, self._snapshots(), strict=True)):
             self._check(answer.is_current)
             rows = self._rows(i, answer)
-            if rows is not None:
+            if rows is not None and answer.version > self._have[i]:  # else a later answer has overtaken this one
                 local[features.start : features.stop] = lengthened(rows)
                 known[features.start : features.stop] = answer.version
                 self.pulled_bytes += rows.nbytes
-            self._have[i] = answer.version
+                self._have[i] = answer.version
             self.step_size = answer.step_size
-            versions.append(answer.version)
+            versions.append(self._have[i])
         return versions
 
     def _rows(self, server: int, answer: Snapshot) -> NDArray[Any] | None:
-        """The rows of an answer, wherever they are; valid until the next one."""
+        """The rows of an answer, wherever they are; valid until the next push."""
         near = self._near[server]
-        if answer.is_shared and near is not None:
-            return near[-1]
+        if answer.slot is not None and near is not None:
+            return near[answer.slot]
         rows: NDArray[Any] | None = ray.get(answer.rows[0]) if isinstance(answer.rows, list) else answer.rows
         return rows
 
     def _snapshots(self) -> list[Snapshot]:
-        """The answers that came, or come, with the last push; or to a call of their own."""
-        asked, self._asked = self._asked, None
-        if asked is None:
-            pull = [handle.snapshot.options(concurrency_group="pull") for handle in self._handles]
-            asks = [ask.remote(self.era, have, self._worker) for ask, have in zip(pull, self._have, strict=True)]
-            return list(ray.get(asks))
-        while not asked.receipts:
+        """What came with a push, the last or the one before, whose answer need not be waited for; else an answer."""
+        while len(self._under_way) > 1 or (self._under_way and _is_answered(self._under_way[0])):
             self._confirm()
-        return [receipt.snapshot for receipt in asked.receipts if receipt.snapshot is not None]
+        brought, self._brought = self._brought, None
+        if brought is not None:
+            return brought
+        if self._under_way and self._under_way[0].pulls and min(self._have) >= 0:
+            return [Snapshot(True, have, self.step_size) for have in self._have]
+        pull = [handle.snapshot.options(concurrency_group="pull") for handle in self._handles]
+        asks = [ask.remote(self.era, have, self._worker, _SHARED) for ask, have in zip(pull, self._have, strict=True)]
+        return list(ray.get(asks))
 
     def _pull_some(self, features: NDArray[np.int32], local: Floats, known: NDArray[np.int64]) -> list[int]:
         bounds = np.searchsorted(features, [*(one.start for one in self._ranges), self._n_features])
@@ -168,22 +171,22 @@ class RemoteServers:
             while len(self._under_way) >= min(self._slots, _SHARED if any(self._near) else self._slots):
                 self._confirm()
             self._sent += 1
+            slot = self._sent % _SHARED
             parts = [
-                send(push, features, self._precision, near, self._sent % _SHARED)
+                send(push, features, self._precision, near, slot)
                 for features, near in zip(self._ranges, self._near, strict=True)
             ]
-            sent = _Sent(
-                [
-                    handle.push.options(concurrency_group="push").remote(self.era, part, have if pull else None)
-                    for handle, part, have in zip(self._handles, parts, self._have, strict=True)
-                ]
-            )
+            answers = [
+                handle.push.options(concurrency_group="push").remote(
+                    self.era, part, have if pull else None, _SHARED + slot
+                )
+                for handle, part, have in zip(self._handles, parts, self._have, strict=True)
+            ]
         except LOST as error:
             raise EraOver from error
         finally:
             push.release()
-        self._under_way.append(sent)
-        self._asked = sent if pull else None
+        self._under_way.append(_Sent(answers, pull))
 
     def settle(self) -> None:
         """Wait until every push is taken."""
@@ -196,13 +199,19 @@ class RemoteServers:
     def _confirm(self) -> None:
         """Wait for the receipts of the oldest push under way."""
         sent = self._under_way[0]
-        sent.receipts = ray.get(sent.answers)
+        receipts: list[Receipt] = ray.get(sent.answers)
         self._under_way.popleft()
-        for receipt in sent.receipts:
+        for receipt in receipts:
             self._check(receipt.taken)
         self.taken += 1
-        self.version = max(self.version, min(receipt.version for receipt in sent.receipts))
+        self.version = max(self.version, min(receipt.version for receipt in receipts))
+        if sent.pulls:
+            self._brought = [receipt.snapshot for receipt in receipts if receipt.snapshot is not None]
 
     def _check(self, is_current: bool) -> None:
         if not is_current:
             raise EraOver
+
+
+def _is_answered(sent: _Sent) -> bool:
+    return len(ray.wait(sent.answers, num_returns=len(sent.answers), timeout=0)[0]) == len(sent.answers)

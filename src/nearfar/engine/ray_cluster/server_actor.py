@@ -53,8 +53,8 @@ class Snapshot:
     rows: Any = None
     """The rows, or, where they are large, a list with a reference to them in the object store, which all workers of a
     node read in one place. None if nothing changed."""
-    is_shared: bool = False
-    """Whether they are in the last slot of the memory that the worker shares with the server."""
+    slot: int | None = None
+    """Where they are in the memory that the worker shares with the server."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,11 @@ class ServerActor:
             self._shared[worker] = shared
         return shared is not None
 
-    def push(self, era: int, sent: SentPush, known: int | None = None) -> Receipt:
+    def push(self, era: int, sent: SentPush, known: int | None = None, slot: int = 0) -> Receipt:
         """Queue a push, waiting for room; refused if it is of another era, or of a worker that is gone.
 
         With ``known``, a pull of all rows comes back with the receipt, once the push is applied: one call, not two.
+        Where memory is shared with the worker, they are in this slot.
         """
         server = self._server
         if server is None or era != self._era or sent.push.worker in self._gone:
@@ -156,12 +157,11 @@ class ServerActor:
             if known is None:
                 return Receipt(True, server.version)
             self._changed.wait_for(lambda: server.waiting == 0 or era != self._era, _UPDATE_WAIT)
-        return Receipt(True, server.version, self.snapshot(era, known, push.worker))
+        return Receipt(True, server.version, self.snapshot(era, known, push.worker, slot))
 
-    def snapshot(self, era: int, known: int, worker: int) -> Snapshot:
-        """All rows, published once a version, if there is a newer version than the one known.
-
-        Where memory is shared with the worker, they are in its last slot.
+    def snapshot(self, era: int, known: int, worker: int, slot: int) -> Snapshot:
+        """All rows, if there is a newer version than the one known: in a slot of memory that is shared with the worker,
+        or published once a version.
         """
         server = self._server
         if server is None or era != self._era:
@@ -170,8 +170,8 @@ class ServerActor:
             return Snapshot(True, known, self._step_size(known))
         shared = self._shared.get(worker)
         if shared is not None:
-            version = server.copy_to(shared[-1])
-            return Snapshot(True, version, self._step_size(version), is_shared=True)
+            version = server.copy_to(shared[slot])
+            return Snapshot(True, version, self._step_size(version), slot=slot)
         if server.Lt.nbytes <= _SENT_DIRECTLY:
             version, rows = self._rows(server)
         else:
