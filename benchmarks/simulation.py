@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.problems import Paired, paired
 from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.simulated.cluster import SimulatedCluster
-from nearfar.simulation import planned_costs
+from nearfar.experiments.simulation import planned_costs
 
 ROUNDS = 3
 SPREAD = 0.05

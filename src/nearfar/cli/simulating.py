@@ -14,9 +14,9 @@ from nearfar.data.dataset import Dataset
 from nearfar.display import print_table
 from nearfar.engine.simulated.cluster import Costs, Death, Pause, Pulls, SimulatedCluster, Stragglers
 from nearfar.errors import InvalidSettings
+from nearfar.experiments.simulation import PaperShape, SimulatedRun, Simulation, check, planned_costs
+from nearfar.experiments.simulation import simulate as simulate_training
 from nearfar.settings import TrainingSettings
-from nearfar.simulation import PaperShape, SimulatedRun, Simulation, check, planned_costs
-from nearfar.simulation import simulate as simulate_training
 from nearfar.sizes import bandwidth_bytes, duration_seconds, duration_text
 
 _SHARES_OF_TIME = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nearfar.engine.simulated.cluster import Costs
-from nearfar.simulation import Moment, seconds_to
+from nearfar.experiments.simulation import Moment, seconds_to
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from nearfar.experiments.protocol import (
     SIMULATED_WORKERS,
 )
 from nearfar.experiments.results import Course, Courses
+from nearfar.experiments.simulation import Moment, SimulatedRun, planned_costs, simulate
 from nearfar.model.preparation import prepare
 from nearfar.model.training import train
 from nearfar.parameter_server.progress import Report
 from nearfar.settings import TrainingSettings
-from nearfar.simulation import Moment, SimulatedRun, planned_costs, simulate
 
 _REPORTS = 30
 """Of one worker, in its whole training."""
@@ -31,7 +31,7 @@ _SPREAD = 0.05
 """No two steps take the same time on a real machine either."""
 _STEP_SHARE = 0.4
 """Of the default step size, which is for a schedule that falls with the budget; here it falls with the steps, so that
-it does not depend on who takes them."""
+it does not depend on who takes them. Of the shares tried, one worker on MNIST comes furthest down with this one."""
 STRAGGLER = Stragglers(4.0, count=1)
 
 
@@ -131,6 +131,8 @@ def _described(problem: Problem, cluster: SimulatedCluster) -> dict[str, str]:
         "gradients": f"real: {len(problem.points):,} points, {problem.source}, k = {settings.rank}, "
         f"{protocol.batch_size:,} pairs a batch",
         "time": "virtual",
+        "step size": f"{_STEP_SHARE:g} of the default, falling with the root of the steps: chosen for one worker, "
+        "by the held-out objective on MNIST; more workers have the same",
     }
     of_costs = ("computing a batch", "updating by a push", "a push", "a pull, at most")
     return known | {

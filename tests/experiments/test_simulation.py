@@ -15,8 +15,8 @@ from nearfar.data.dataset import write_dataset
 from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
 from nearfar.engine.simulated.usage import Usage
 from nearfar.errors import InvalidSettings
+from nearfar.experiments.simulation import Moment, SimulatedRun, planned_costs, simulate
 from nearfar.model.run import RunFolder
-from nearfar.simulation import Moment, SimulatedRun, planned_costs, simulate
 
 TIMED = SimulatedCluster(bandwidth=math.inf, latency=0.0, costs=Costs(1.0, 0.0), spread=0.1)
 SETTINGS = nf.TrainingSettings(rank=4, block_size=60, steps=60, report_every=5)
