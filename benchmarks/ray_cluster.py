@@ -17,14 +17,15 @@ TEN_GIGABIT = nf.RayOptions(bandwidth=10.0)
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
-    with _cluster():
+    with local_cluster():
         yield _rates(paired(small=small), steps=60 if small else 600, rounds=1 if small else 3)
         yield _factors(d=2_000 if small else 21_504, rank=100 if small else 1000, steps=4 if small else 10)
         yield _columns(d=50_000 if small else 1_000_000, n=2_000 if small else 20_000, steps=4 if small else 10)
 
 
 @contextlib.contextmanager
-def _cluster() -> Iterator[None]:
+def local_cluster() -> Iterator[None]:
+    """A Ray cluster of this machine, or the one that is there."""
     if ray.is_initialized():
         yield
         return

@@ -1,57 +1,130 @@
-"""How well the simulated engine predicts the threads engine on this machine: steps a second, and time to an objective.
+"""How well the simulated engine predicts real ones on this machine: steps a second, and what a second worker is worth.
 
-Costs are measured before each pair of runs, by the rules of ``nearfar plan``. The simulated machine has as many cores
-as this one, and the server's update takes its share of them, as here.
+Costs are measured before each pair of runs, by the rules of ``nearfar plan``; for Ray also what a call and the copies
+of a push take of both processes. None is taken from the runs that are predicted. The simulated machine has as many
+cores as this one, and the server's update takes its share of them, as here.
 """
 
 import os
 import statistics
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import ray
 
 from benchmarks.problems import Paired, paired
-from nearfar.engine.simulated import SimulatedEngine
+from benchmarks.ray_cluster import local_cluster
+from nearfar.engine.simulated import Costs, SimulatedEngine
 from nearfar.engine.simulated.cluster import SimulatedCluster
 from nearfar.experiments.simulation import planned_costs
 
 ROUNDS = 3
+CALLS = 300
 SPREAD = 0.05
 """No two steps take the same time here either; else workers would push at the same moment for ever."""
 NEARLY = 0.02
 """The share of the way down that the objective to reach is short of the end, where curves are flat."""
+Name = Literal["threads", "ray"]
+Figures = dict[str, float]
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
-    steps, rounds = (600, 1 if small else ROUNDS)
-    for workers in (1, 2):
-        problem = paired(small=small)
-        pairs = [_round(problem, workers, steps, seed) for seed in range(rounds)]
+    steps, rounds, problem = 600, 1 if small else ROUNDS, paired(small=small)
+    yield from _engine(problem, "threads", steps, rounds)
+    if not small:
+        with local_cluster():
+            yield from _engine(problem, "ray", steps, rounds)
+
+
+def _engine(problem: Paired, engine: Name, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
+    one, two = ([_round(problem, engine, workers, steps, seed) for seed in range(rounds)] for workers in (1, 2))
+    for workers, found in (("1 worker", one), ("2 workers", two)):
         for what in ("steps_per_second", "seconds_to_objective"):
-            yield {
-                "what": f"{what.replace('_', ' ')}, {workers} worker{'s' * (workers > 1)}, {problem.name}",
-                "real": [round(real[what], 3) for real, _ in pairs],
-                "simulated": [round(simulated[what], 3) for _, simulated in pairs],
-                "ratio": round(
-                    statistics.median(simulated[what] / max(1e-9, real[what]) for real, simulated in pairs), 3
-                ),
-            }
+            name = f"{what.replace('_', ' ')}, {workers}, {engine}, {problem.name}"
+            yield _compared(name, [real[what] for real, _ in found], [told[what] for _, told in found])
+    worth = [
+        [more[i]["steps_per_second"] / fewer[i]["steps_per_second"] for fewer, more in zip(one, two, strict=True)]
+        for i in (0, 1)
+    ]
+    yield _compared(f"steps a second of 2 workers against 1, {engine}, {problem.name}", *worth)
 
 
-def _round(problem: Paired, workers: int, steps: int, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+def _compared(what: str, real: list[float], simulated: list[float]) -> dict[str, Any]:
+    ratios = [told / max(1e-9, seen) for seen, told in zip(real, simulated, strict=True)]
+    return {
+        "what": what,
+        "real": [round(value, 3) for value in real],
+        "simulated": [round(value, 3) for value in simulated],
+        "ratio": round(statistics.median(ratios), 3),
+    }
+
+
+def _round(problem: Paired, engine: Name, workers: int, steps: int, seed: int) -> tuple[Figures, Figures]:
     settings = problem.training_settings(engine="threads", workers=workers, steps=steps)
     costs = planned_costs(problem.X, problem.pairs, settings)
+    if engine == "ray":
+        costs = _with_messages(costs)
     cluster = SimulatedCluster(
-        machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed
-    )
-    real = problem.train(engine="threads", workers=workers, steps=steps)
+        machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed,
+        pulls="before" if engine == "threads" else "behind",
+    )  # fmt: skip
+    real = problem.train(engine=engine, workers=workers, steps=steps)
     simulated = problem.train(on=SimulatedEngine(cluster), workers=workers, steps=steps)
     worst = max(real[-1].objective, simulated[-1].objective)
     goal = worst + NEARLY * (real[0].objective - worst)
     return _figures(real, goal), _figures(simulated, goal)
 
 
-def _figures(history: list[Any], goal: float) -> dict[str, float]:
+def _with_messages(costs: Costs) -> Costs:
+    """With what a push through Ray takes of the two processes: a call, and one copy more here, two more there."""
+    calling, called = _call_seconds()
+    copy = _copy_seconds(int(costs.push_bytes or 0))
+    return replace(
+        costs,
+        compute_seconds=costs.compute_seconds + calling + copy,
+        update_seconds=costs.update_seconds + called + 2 * copy,
+    )
+
+
+@ray.remote
+class Called:
+    """Answers, and says how much time its process has used."""
+
+    def answer(self, number: int) -> int:
+        return number
+
+    def used(self) -> float:
+        return time.process_time()
+
+
+def _call_seconds() -> tuple[float, float]:
+    """What one call takes of the process that calls and of the one that is called, two calls being under way."""
+    actor = Called.remote()  # type: ignore[attr-defined]
+    before, began = ray.get(actor.used.remote()), time.process_time()
+    under_way = [actor.answer.remote(0)]
+    for number in range(1, CALLS):
+        under_way.append(actor.answer.remote(number))
+        ray.get(under_way.pop(0))
+    calling, called = time.process_time() - began, ray.get(actor.used.remote()) - before
+    ray.kill(actor)
+    return calling / CALLS, called / CALLS
+
+
+def _copy_seconds(nbytes: int) -> float:
+    source = np.ones(max(1, nbytes // 4), np.float32)
+    target, found = np.zeros_like(source), []
+    for _ in range(20):
+        began = time.perf_counter()
+        np.copyto(target, source)
+        found.append(time.perf_counter() - began)
+    return statistics.median(found)
+
+
+def _figures(history: list[Any], goal: float) -> Figures:
     """Steps a second after the first report, and the time to an objective that is reached, from that report on."""
     first, last = history[1], history[-1]
     for before, after in pairwise(history[1:]):

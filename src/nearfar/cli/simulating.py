@@ -41,8 +41,8 @@ def simulate(
         bool, typer.Option("--server-inside", help="The server shares the first machine's cores and link.")
     ] = False,
     pulls: Annotated[
-        Pulls, typer.Option(help="Rows of L come with the last push, before each step, or behind computing.")
-    ] = "with",
+        Pulls, typer.Option(help="Rows of L come behind computing, before each step, or with the last push.")
+    ] = "behind",
     spread: Annotated[float, typer.Option(min=0, help="Relative standard deviation of computing times.")] = 0.0,
     straggler: Annotated[
         str | None, typer.Option(metavar="NxF", help="N workers are slower by F, as in 1x4.0; or 10%x2.")
