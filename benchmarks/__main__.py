@@ -3,14 +3,9 @@
 import argparse
 import json
 import os
-import platform
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-from threadpoolctl import threadpool_info
 
 from benchmarks import (
     baselines,
@@ -28,6 +23,7 @@ from benchmarks import (
     workers,
 )
 from benchmarks.environments import NoEnvironment
+from benchmarks.results import record
 
 BENCHMARKS = {
     "limit": limit.run,
@@ -55,28 +51,20 @@ def main(given: Sequence[str] | None = None) -> None:
     unknown = set(arguments.names) - BENCHMARKS.keys()
     if unknown:
         parser.error(f"unknown benchmark {min(unknown)}; expected any of {', '.join(BENCHMARKS)}")
-    lines, left_out = [], 0
+    left_out = 0
     for name in arguments.names or BENCHMARKS:
+        lines = []
         try:
             for figures in BENCHMARKS[name](small=arguments.small):
-                line = json.dumps({"benchmark": name, **figures, "load": round(os.getloadavg()[0], 2)})
-                print(line, flush=True)
-                lines.append(line)
+                lines.append(json.dumps({"benchmark": name, **figures, "load": round(os.getloadavg()[0], 2)}))
+                print(lines[-1], flush=True)
         except NoEnvironment as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
             left_out += 1
-    if not arguments.small and not arguments.names:
-        write_results(lines)
+        else:
+            if not arguments.small:
+                record(RESULTS, name, lines, list(BENCHMARKS))
     sys.exit(1 if left_out else 0)
-
-
-def write_results(lines: list[str]) -> None:
-    blas = ", ".join(f"{i['internal_api']} {i['version']} ({i.get('architecture')})" for i in threadpool_info())
-    RESULTS.write_text(
-        f"# Results of `make bench`\n\n{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.machine()}, "
-        f"Python {platform.python_version()}, NumPy {np.__version__}, {blas}. `load` is the machine's load average "
-        "then.\n\n```\n" + "\n".join(lines) + "\n```\n"
-    )
 
 
 if __name__ == "__main__":

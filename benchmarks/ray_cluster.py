@@ -4,14 +4,16 @@ import contextlib
 import logging
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import ray
 import scipy.sparse as sp
+from ray.cluster_utils import Cluster
 
 import nearfar as nf
-from benchmarks.problems import Paired, paired
+from benchmarks.problems import Paired, labelled, paired
 
 TEN_GIGABIT = nf.RayOptions(bandwidth=10.0)
 
@@ -21,6 +23,8 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
         yield _rates(paired(small=small), steps=60 if small else 600, rounds=1 if small else 3)
         yield _factors(d=2_000 if small else 21_504, rank=100 if small else 1000, steps=4 if small else 10)
         yield _columns(d=50_000 if small else 1_000_000, n=2_000 if small else 20_000, steps=4 if small else 10)
+    if not small:
+        yield _three_nodes()
 
 
 @contextlib.contextmanager
@@ -82,4 +86,28 @@ def _columns(d: int, n: int, steps: int) -> dict[str, Any]:
         "travelled": round(travelled),
         "dense": dense,
         "ratio": round(dense / travelled, 1),
+    }
+
+
+def _three_nodes() -> dict[str, Any]:
+    """The paper's MNIST setting on three nodes of one CPU each, judged on test pairs; 0.905 is asked for."""
+    problem, data = paired(small=False), labelled(small=False)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 300 << 20})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, object_store_memory=300 << 20)
+        settings = problem.training_settings(workers=2, minutes=1)
+        engine = nf.RayEngine(nf.RayOptions(address=cluster.address, placement="spread"))
+        result = nf.train(problem.X, problem.pairs, settings, engine=engine, labels=problem.y)
+    finally:
+        cluster.shutdown()
+    last, scaled = result.history[-1], replace(data, test_points=data.test_points * 255)  # as the points to learn from
+    precision = scaled.average_precision(result.metric)
+    return {
+        "what": "average precision after a minute, two workers and a server on three nodes",
+        "data": problem.name,
+        "steps": last.step,
+        "forms": last.forms,
+        "average_precision": round(precision, 4),
+        "ratio": round(precision / 0.905, 3),
     }

@@ -11,6 +11,7 @@ from benchmarks import __main__ as command
 from benchmarks import baselines, environments, memory, metric_learn
 from benchmarks.chase import Chase
 from benchmarks.problems import labelled
+from benchmarks.results import record
 from benchmarks.serial import prepared_job
 from benchmarks.survival import doubling, fit_peer
 
@@ -50,9 +51,9 @@ def fakes(monkeypatch, tmp_path):
     return tmp_path / "RESULTS.md"
 
 
-def test_all_benchmarks_in_full_write_the_page_of_results(monkeypatch, tmp_path, capsys):
+def test_a_benchmark_in_full_writes_its_section_of_the_page_of_results(monkeypatch, tmp_path, capsys):
     page = fakes(monkeypatch, tmp_path)
-    for part in (["speed"], ["--small"], ["speed", "--small"]):
+    for part in (["--small"], ["speed", "--small"]):
         with pytest.raises(SystemExit):
             command.main(part)
         assert not page.exists()
@@ -66,6 +67,19 @@ def test_all_benchmarks_in_full_write_the_page_of_results(monkeypatch, tmp_path,
     assert printed.out in page.read_text()
     assert printed.err == "absent is left out: no network\n"
     assert ended.value.code == 1
+
+
+def test_a_section_of_results_takes_the_place_of_its_last_one(tmp_path):
+    page, order = tmp_path / "RESULTS.md", ["speed", "size"]
+    record(page, "size", ['{"ratio": 1}'], order)
+    record(page, "speed", ['{"ratio": 2}'], order)
+    record(page, "size", ['{"ratio": 3}', '{"ratio": 4}'], order)
+    text = page.read_text()
+    assert [text.index(part) for part in ("## speed", '{"ratio": 2}', "## size", '3}\n{"ratio": 4}')] == sorted(
+        text.index(part) for part in ("## speed", '{"ratio": 2}', "## size", '3}\n{"ratio": 4}')
+    )
+    assert '{"ratio": 1}' not in text
+    assert text.count("```") == 4
 
 
 def test_an_unknown_name_is_refused(monkeypatch, tmp_path, capsys):

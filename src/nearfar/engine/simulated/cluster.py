@@ -122,11 +122,11 @@ class SimulatedCluster:
         Whether the servers have machines of their own. If not, there is one, and it shares the cores and the link of
         the first machine, whose workers reach it without a link: with one machine that is the threads engine.
     pulls : {"with", "before", "behind"}
-        How an asynchronous worker gets the rows of its next batch. ``behind``: they come
-        while it computes the batch before, and it does not wait for rows that it has had before, as on Ray.
-        ``before``: it asks for them when it has sent its push, and waits, as in the threads engine. ``with``: they come
-        when its last push is applied, and it waits for that. Where the consistency is bounded, a worker always asks when it may begin; with
-        ``behind``, also while it computes.
+        How an asynchronous worker gets the rows of its next batch. ``behind``: they come while it computes the batch
+        before, and it does not wait for rows that it has had before, as on Ray. ``before``: it asks for them when it
+        has sent its push, and waits, as in the threads engine. ``with``: they come when its last push is applied, and
+        it waits for that. Where the consistency is bounded, a worker always asks when it may begin; with ``behind``,
+        also while it computes.
     costs : Costs, optional
         What a step costs; by default counted, at :data:`NOMINAL` rates.
     spread : float
