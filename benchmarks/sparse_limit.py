@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
-from nearfar.objective import sparse_kernels
+from nearfar.objective import sparse_cut, sparse_kernels
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
@@ -98,8 +98,9 @@ def _products(rows: SparseRows, Lt: np.ndarray) -> Callable[[], None]:
     Z, G = (np.empty((size, Lt.shape[1]), np.float32) for size in (len(rows), len(features)))
 
     def both() -> None:
-        products.project(rows, features, Lt, Z)
-        products.gradient(rows, features, kept, Z, G)
+        of_rows = products.of(rows, features, Lt.shape[1])
+        of_rows.project(Lt, Z)
+        of_rows.gradient(kept, Z, G)
 
     return both
 
@@ -109,8 +110,8 @@ def _in_second_cache(density: float) -> tuple[Callable[[], None], float]:
     n, d, k, repeats, scratch = 384, 512, sparse_kernels.TILE, 100, Scratch()
     rows = as_points(_random_points(n, d, round(max(0.05, density) * d))).rows(np.arange(n))
     assert isinstance(rows, SparseRows)
-    places, all_rows = np.arange(d, dtype=np.int32), np.arange(n, dtype=np.int32)
-    cut = sparse_kernels.cut(rows, all_rows, places.astype(np.uint32), d, scratch, transposed=False)
+    places = np.arange(d, dtype=np.int32)
+    cut = sparse_cut.cut(rows, places.astype(np.uint32), d, scratch)
     packed = sparse_kernels.pack(np.random.default_rng(2).random((d, k), dtype=np.float32), places, scratch)
     out = np.empty((n, k), np.float32)
 

@@ -12,7 +12,7 @@ from nearfar import cost
 from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
-from nearfar.objective import kernels, sparse_kernels
+from nearfar.objective import kernels, sparse_cut, sparse_kernels
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, project
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
@@ -38,7 +38,9 @@ def sparse_rows(n_rows, n_features, stored, seed):
 
 
 def some_of(count, seed):
-    return np.flatnonzero(np.random.default_rng(seed).random(count) < 0.7).astype(np.int32)
+    """Some of the first numbers; all of them without a seed."""
+    chosen = np.ones(count, bool) if seed is None else np.random.default_rng(seed).random(count) < 0.7
+    return np.flatnonzero(chosen).astype(np.int32)
 
 
 def normal(*shape, seed=1):
@@ -57,13 +59,39 @@ def test_the_cut_kernel_equals_the_plain_one(shape, k):
     rows, scratch = sparse_rows(**shape), Scratch()
     Lt, found, expected = normal(rows.n_features, k), *np.full((2, len(rows), k), np.nan, np.float32)
     everything = np.arange(rows.n_features, dtype=np.int32)
-    cut = sparse_kernels.cut(
-        rows, np.arange(len(rows), dtype=np.int32), everything.astype(np.uint32), rows.n_features, scratch,
-        transposed=False,
-    )  # fmt: skip
+    cut = sparse_cut.cut(rows, everything.astype(np.uint32), rows.n_features, scratch)
     sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, everything, scratch), found, scratch)
     kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, expected)
     assert_close(found, expected)
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes, st.sampled_from(["none", "some", "all"]))
+@example({"n_rows": 1100, "n_features": 1500, "stored": 3, "seed": 0}, "some")
+@example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, "all")
+def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which):
+    rows, scratch = sparse_rows(**shape), Scratch()
+    everything = np.arange(rows.n_features, dtype=np.uint32)
+    kept = {"none": some_of(0, 0), "some": some_of(len(rows), shape["seed"]), "all": some_of(len(rows), None)}[which]
+    cut = sparse_cut.cut(rows, everything, rows.n_features, scratch)
+    turned = sparse_cut.transposed(cut, kept, scratch)
+    assert turned.shape == (rows.n_features, len(kept))
+    expected, some = rows.to_scipy().tocoo(), rows.to_scipy()[kept].tocoo()
+    np.testing.assert_array_equal(entries_of(cut), sorted_triples(expected.row, expected.col, expected.data))
+    np.testing.assert_array_equal(entries_of(turned), sorted_triples(some.col, some.row, some.data))
+
+
+def entries_of(cut):
+    """Target, source and value of each entry, read by the description of a cut matrix, in order."""
+    groups = np.repeat(np.arange(len(cut.first_visits) - 1), np.diff(cut.first_visits))
+    counts = np.diff(cut.first_entries[: len(groups) + 1])
+    targets = np.repeat(groups // cut.n_blocks * sparse_cut.SPAN + cut.targets[: len(groups)], counts)
+    sources = np.repeat(groups % cut.n_blocks * cut.block, counts) + cut.sources[: counts.sum()]
+    return sorted_triples(targets, sources, cut.values[: counts.sum()])
+
+
+def sorted_triples(targets, sources, values):
+    return np.array(sorted(zip(targets, sources, values, strict=True))).reshape(-1, 3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -74,15 +102,15 @@ def test_every_form_equals_scipy(form, shape, k):
     kept = some_of(len(rows), shape["seed"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "sparse_form", lambda *_: form)
-        products = SparseProducts(rows.n_features)
         features = TouchedFeatures(rows.n_features).of(rows)
+        products = SparseProducts(rows.n_features).of(rows, features, k)
         np.testing.assert_array_equal(features, np.unique(rows.columns))
         Lt, Z = normal(rows.n_features, k), np.full((len(rows), k), np.nan, np.float32)
-        products.project(rows, features, Lt, Z)
+        products.project(Lt, Z)
         assert_close(Z, rows.to_scipy() @ Lt)
         C, G = normal(len(rows), k), np.full((len(features), k), np.nan, np.float32)
         for chosen in (kept, np.arange(len(rows), dtype=np.int32)):
-            products.gradient(rows, features, chosen, C, G)
+            products.gradient(chosen, C, G)
             assert_close(G, (rows.to_scipy()[chosen].T @ C[chosen])[features])
 
 
@@ -90,13 +118,11 @@ def test_every_form_equals_scipy(form, shape, k):
 def test_blocks_of_every_size_hold_all_sources(density):
     X = sp.random(300, 2500, density, "csr", np.float32, random_state=0)
     rows = as_points(X).rows(np.arange(300))
-    products, Lt = SparseProducts(2500), normal(2500, 100)
-    found, place = np.empty((300, 100), np.float32), np.arange(2500, dtype=np.uint32)
-    cut = sparse_kernels.cut(rows, np.arange(300, dtype=np.int32), place, 2500, Scratch(), transposed=False)
+    Lt, place = normal(2500, 100), np.arange(2500, dtype=np.int32)
+    found = np.empty((300, 100), np.float32)
+    cut = sparse_cut.cut(rows, place.astype(np.uint32), 2500, Scratch())
     assert cut.block == {0.001: 1024, 0.05: 256, 0.5: 128, 1.0: 128}[density]
-    sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, place.astype(np.int32), Scratch()), found, Scratch())
-    assert_close(found, X @ Lt)
-    products.project(rows, TouchedFeatures(rows.n_features).of(rows), Lt, found)
+    sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, place, Scratch()), found, Scratch())
     assert_close(found, X @ Lt)
 
 
@@ -110,6 +136,18 @@ def test_only_touched_features_are_read_whatever_the_form(density, form):
     expected = X @ Lt
     Lt[~touched] = np.nan
     assert_close(project(Lt, as_points(X), np.arange(400)), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_are_not_kept_are_not_read(form, monkeypatch):
+    monkeypatch.setattr(cost, "sparse_form", lambda *_: form)
+    rows, kept = sparse_rows(1100, 300, 20, 0), some_of(1100, 0)
+    features = TouchedFeatures(300).of(rows)
+    C, G = normal(1100, 70), np.empty((len(features), 70), np.float32)
+    expected = (rows.to_scipy()[kept].T @ C[kept])[features]
+    C[np.setdiff1d(np.arange(1100), kept)] = np.nan
+    SparseProducts(300).of(rows, features, 70).gradient(kept, C, G)
+    assert_close(G, expected)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -135,10 +173,9 @@ def test_the_same_input_gives_the_same_bits_in_every_thread():
     results = np.empty((4, 1200, 100), np.float32)
 
     def compute(out):
-        products = SparseProducts(1500)
         features = TouchedFeatures(rows.n_features).of(rows)
         assert cost.sparse_form(len(rows), len(rows.columns), len(features), 100) == "blocks"
-        products.project(rows, features, Lt, out)
+        SparseProducts(1500).of(rows, features, 100).project(Lt, out)
 
     threads = [threading.Thread(target=compute, args=(out,)) for out in results]
     for thread in threads:
