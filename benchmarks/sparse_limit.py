@@ -110,9 +110,10 @@ def _in_second_cache(density: float) -> tuple[Callable[[], None], float]:
     n, d, k, repeats, scratch = 384, 512, sparse_kernels.TILE, 100, Scratch()
     rows = as_points(_random_points(n, d, round(max(0.05, density) * d))).rows(np.arange(n))
     assert isinstance(rows, SparseRows)
-    places = np.arange(d, dtype=np.int32)
-    cut = sparse_cut.cut(rows, places.astype(np.uint32), d, scratch)
-    packed = sparse_kernels.pack(np.random.default_rng(2).random((d, k), dtype=np.float32), places, scratch)
+    order = sparse_cut.by_frequency(rows, np.arange(d, dtype=np.int32), np.empty(d, np.uint32))
+    cut = sparse_cut.cut(rows, order, scratch)
+    base = np.random.default_rng(2).random((d, k), dtype=np.float32)
+    packed = sparse_kernels.pack(base, order.columns, order.places, scratch)
     out = np.empty((n, k), np.float32)
 
     def multiply() -> None:

@@ -51,18 +51,47 @@ def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max(initial=1))
 
 
+def order_of(rows, columns=None):
+    columns = np.arange(rows.n_features, dtype=np.int32) if columns is None else columns
+    return sparse_cut.by_frequency(rows, columns, np.full(rows.n_features, 2**32 - 1, np.uint32))
+
+
+def multiplied(rows, order, Lt):
+    scratch, out = Scratch(), np.full((len(rows), Lt.shape[1]), np.nan, np.float32)
+    packed = sparse_kernels.pack(Lt, order.columns, order.places, scratch)
+    sparse_kernels.multiply(sparse_cut.cut(rows, order, scratch), packed, out, scratch)
+    return out
+
+
 @settings(deadline=None, max_examples=60)
 @given(shapes, ranks)
 @example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, 64)
 @example({"n_rows": 0, "n_features": 5, "stored": 1, "seed": 0}, 1)
 def test_the_cut_kernel_equals_the_plain_one(shape, k):
-    rows, scratch = sparse_rows(**shape), Scratch()
-    Lt, found, expected = normal(rows.n_features, k), *np.full((2, len(rows), k), np.nan, np.float32)
-    everything = np.arange(rows.n_features, dtype=np.int32)
-    cut = sparse_cut.cut(rows, everything.astype(np.uint32), rows.n_features, scratch)
-    sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, everything, scratch), found, scratch)
+    rows = sparse_rows(**shape)
+    Lt, expected = normal(rows.n_features, k), np.empty((len(rows), k), np.float32)
     kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, expected)
-    assert_close(found, expected)
+    assert_close(multiplied(rows, order_of(rows), Lt), expected)
+
+
+@pytest.mark.parametrize("layout", [np.asfortranarray, lambda Lt: np.repeat(Lt, 2, axis=1)[:, ::2], np.float64])
+def test_what_is_packed_may_lie_in_memory_in_any_way(layout):
+    rows, Lt = sparse_rows(50, 300, 20, 0), normal(300, 100)
+    np.testing.assert_array_equal(multiplied(rows, order_of(rows), layout(Lt)), multiplied(rows, order_of(rows), Lt))
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes)
+def test_columns_are_ordered_by_frequency_and_ties_rise(shape):
+    rows = sparse_rows(**shape | {"n_rows": min(shape["n_rows"], 400)})  # of twice as many, each second would count
+    columns = np.unique(np.concatenate((rows.columns, np.arange(0, rows.n_features, 7, dtype=np.int32))))
+    order = order_of(rows, columns)
+    counts = np.bincount(rows.columns, minlength=rows.n_features)
+    expected = np.lexsort((columns, -counts[columns]))
+    np.testing.assert_array_equal(order.ranks, expected)
+    np.testing.assert_array_equal(order.places[order.ranks], np.arange(len(columns)))
+    block, within = order.codes[columns] >> 10, order.codes[columns] & 1023
+    np.testing.assert_array_equal(order.first_sources[block] + within, order.places)
 
 
 @settings(deadline=None, max_examples=40)
@@ -71,23 +100,29 @@ def test_the_cut_kernel_equals_the_plain_one(shape, k):
 @example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, "all")
 def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which):
     rows, scratch = sparse_rows(**shape), Scratch()
-    everything = np.arange(rows.n_features, dtype=np.uint32)
     kept = {"none": some_of(0, 0), "some": some_of(len(rows), shape["seed"]), "all": some_of(len(rows), None)}[which]
-    cut = sparse_cut.cut(rows, everything, rows.n_features, scratch)
-    turned = sparse_cut.transposed(cut, kept, scratch)
-    assert turned.shape == (rows.n_features, len(kept))
+    order = order_of(rows)
+    cut = sparse_cut.cut(rows, order, scratch)
+    turned = sparse_cut.transposed(cut, order, kept, scratch)
+    assert (cut.shape, turned.shape) == ((len(rows), rows.n_features), (rows.n_features, len(kept)))
     expected, some = rows.to_scipy().tocoo(), rows.to_scipy()[kept].tocoo()
-    np.testing.assert_array_equal(entries_of(cut), sorted_triples(expected.row, expected.col, expected.data))
-    np.testing.assert_array_equal(entries_of(turned), sorted_triples(some.col, some.row, some.data))
+    targets, sources, values = entries_of(cut)
+    found = sorted_triples(cut.results[targets], order.ranks[sources], values)
+    np.testing.assert_array_equal(found, sorted_triples(expected.row, expected.col, expected.data))
+    targets, sources, values = entries_of(turned)
+    found = sorted_triples(turned.results[targets], sources, values)
+    np.testing.assert_array_equal(found, sorted_triples(some.col, some.row, some.data))
 
 
 def entries_of(cut):
-    """Target, source and value of each entry, read by the description of a cut matrix, in order."""
-    groups = np.repeat(np.arange(len(cut.first_visits) - 1), np.diff(cut.first_visits))
+    """Target, source and value of each entry, read by the description of a cut matrix."""
+    spans = np.repeat(np.arange(len(cut.first_groups) - 1), np.diff(cut.first_groups))
+    groups = np.repeat(np.arange(len(spans)), np.diff(cut.first_visits))
     counts = np.diff(cut.first_entries[: len(groups) + 1])
-    targets = np.repeat(groups // cut.n_blocks * sparse_cut.SPAN + cut.targets[: len(groups)], counts)
-    sources = np.repeat(groups % cut.n_blocks * cut.block, counts) + cut.sources[: counts.sum()]
-    return sorted_triples(targets, sources, cut.values[: counts.sum()])
+    assert (counts > 0).all()
+    targets = np.repeat(spans[groups] * sparse_cut.SPAN + cut.targets[: len(groups)], counts)
+    sources = np.repeat(cut.first_sources[groups], counts) + cut.sources[: counts.sum()]
+    return targets, sources, cut.values[: counts.sum()]
 
 
 def sorted_triples(targets, sources, values):
@@ -117,13 +152,47 @@ def test_every_form_equals_scipy(form, shape, k):
 @pytest.mark.parametrize("density", [0.001, 0.05, 0.5, 1.0])
 def test_blocks_of_every_size_hold_all_sources(density):
     X = sp.random(300, 2500, density, "csr", np.float32, random_state=0)
-    rows = as_points(X).rows(np.arange(300))
-    Lt, place = normal(2500, 100), np.arange(2500, dtype=np.int32)
-    found = np.empty((300, 100), np.float32)
-    cut = sparse_cut.cut(rows, place.astype(np.uint32), 2500, Scratch())
-    assert cut.block == {0.001: 1024, 0.05: 256, 0.5: 128, 1.0: 128}[density]
-    sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, place, Scratch()), found, Scratch())
-    assert_close(found, X @ Lt)
+    rows, Lt = as_points(X).rows(np.arange(300)), normal(2500, 100)
+    order = order_of(rows)
+    assert (1 << order.shifts).tolist() == {
+        0.001: [1024, 1024, 1024], 0.05: [256, 512, 512], 0.5: [128, 128, 128], 1.0: [128, 128, 128],
+    }[density]  # fmt: skip
+    assert_close(multiplied(rows, order, Lt), X @ Lt)
+
+
+UNEVEN = {
+    "as in images": lambda random, n_columns: 0.9 * random.random(n_columns) ** 8,
+    "some in every row": lambda _, n_columns: np.where(np.arange(n_columns) % 500 == 3, 1.0, 0.001),
+    "all rare": lambda _, n_columns: np.full(n_columns, 0.002),
+    "some never": lambda random, n_columns: np.where(random.random(n_columns) < 0.5, 0.0, 0.1),
+    "none": lambda _, n_columns: np.zeros(n_columns),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_columns_of_uneven_frequency_equal_scipy(name, monkeypatch):
+    monkeypatch.setattr(cost, "sparse_form", lambda *_: "blocks")
+    random = np.random.default_rng(0)
+    frequencies = UNEVEN[name](random, 3000)
+    present = random.random((1100, 3000)) < random.permutation(frequencies)
+    present[random.random(1100) < 0.1] = False  # some rows are empty
+    rows = as_points(sp.csr_matrix(present * normal(1100, 3000))).rows(np.arange(1100))
+    features, Lt = TouchedFeatures(3000).of(rows), normal(3000, 70)
+    products, Z = SparseProducts(3000).of(rows, features, 70), np.full((1100, 70), np.nan, np.float32)
+    products.project(Lt, Z)
+    assert_close(Z, rows.to_scipy() @ Lt)
+    for kept in (some_of(1100, None), some_of(1100, 0)):
+        G = np.full((len(features), 70), np.nan, np.float32)
+        products.gradient(kept, Z, G)
+        assert_close(G, (rows.to_scipy()[kept].T @ Z[kept])[features])
+
+
+def test_rare_columns_come_in_larger_blocks():
+    random = np.random.default_rng(0)
+    present = random.random((1000, 6000)) < random.permutation(UNEVEN["as in images"](random, 6000))
+    order = order_of(as_points(sp.csr_matrix(present.astype(np.float32))).rows(np.arange(1000)))
+    assert (np.diff(order.shifts) >= 0).all()
+    assert {128, 1024} <= set((1 << order.shifts).tolist())
 
 
 @pytest.mark.parametrize(("density", "form"), [(0.001, "rows"), (0.1, "blocks"), (0.6, "dense")])

@@ -50,18 +50,21 @@ _VECTOR = ir.VectorType(_NUMBER, _LANES)
 _FUSED = ("contract",)
 
 
-def pack(base: Floats, chosen: NDArray[np.int32], scratch: Scratch) -> Floats:
-    """The chosen rows of ``base``, tile after tile, the last one filled up with zeros to a multiple of 16."""
+def pack(base: Floats, chosen: NDArray[np.int32], places: NDArray[np.int32], scratch: Scratch) -> Floats:
+    """The chosen rows of ``base``, tile after tile, the last one filled up with zeros to a multiple of 16.
+
+    ``places`` says for each of them which row it becomes: they are read as they lie in memory, and written anywhere.
+    """
     width = -(-base.shape[1] // _STEP) * _STEP
     packed = _aligned("packed", len(chosen) * width, scratch)
-    _pack(base, chosen, packed)
+    _pack(np.ascontiguousarray(base, np.float32), chosen, places, packed)  # tiles are copied by address
     return packed
 
 
 def multiply(matrix: CutMatrix, packed: Floats, out: Floats, scratch: Scratch) -> None:
     """``out = matrix @ base``, where ``packed`` is ``pack(base, ...)``."""
     sums = _aligned("sums", min(SPAN, max(1, len(out))) * TILE, scratch)
-    _multiply(*matrix.arrays, packed, matrix.shape[1], matrix.block, SPAN, sums, out)
+    _multiply(*matrix.arrays, matrix.first_sources, matrix.results, packed, matrix.shape[1], sums, out)
 
 
 def _aligned(name: str, size: int, scratch: Scratch) -> Floats:
@@ -69,21 +72,6 @@ def _aligned(name: str, size: int, scratch: Scratch) -> Floats:
     array = scratch.array(name, (size + 16,))
     first = -array.ctypes.data % 64 // 4
     return array[first : first + size]
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _pack(base: Array, chosen: Array, packed: Array) -> None:
-    n, k = len(chosen), base.shape[1]
-    for i in range(n):
-        row = base[chosen[i]]
-        for left in range(0, k, TILE):
-            filled = min(TILE, k - left)
-            width = (filled + _STEP - 1) // _STEP * _STEP
-            source, target = row[left : left + filled], packed[left * n + i * width : left * n + (i + 1) * width]
-            for u in range(filled):
-                target[u] = source[u]
-            for u in range(filled, width):
-                target[u] = 0
 
 
 def _visitor(width: int) -> Any:
@@ -127,6 +115,10 @@ def _loaded(builder: Any, address: Any, index: Any, kind: Any) -> Any:
     return builder.load(builder.gep(builder.inttoptr(address, kind.as_pointer()), [index]))
 
 
+def _vector(builder: Any, address: Any, lane: int) -> Any:
+    return builder.inttoptr(builder.add(address, _long(4 * lane)), _VECTOR.as_pointer())
+
+
 def _sums_of(builder: Any, sums: Any, targets: Any, visit: Any, width: int) -> Any:
     target = builder.zext(_loaded(builder, targets, visit, _WORD), _LONG)
     return builder.add(sums, builder.mul(target, _long(4 * width)))
@@ -135,12 +127,8 @@ def _sums_of(builder: Any, sums: Any, targets: Any, visit: Any, width: int) -> A
 def _emit_sums(builder: Any, target: Any, near: Any, entries: Any, bounds: Any, width: int) -> None:
     """``target += Σ value · near[source]`` over the entries within the bounds; there is at least one."""
     (sources, values), (first, last) = entries, bounds
-
-    def part(address: Any, lane: int) -> Any:
-        return builder.inttoptr(builder.add(address, _long(4 * lane)), _VECTOR.as_pointer())
-
     lanes, before = range(0, width, _LANES), builder.block
-    sums = [builder.load(part(target, lane), align=4) for lane in lanes]
+    sums = [builder.load(_vector(builder, target, lane), align=4) for lane in lanes]
     loop, after = builder.append_basic_block("entries"), builder.append_basic_block("stored")
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -150,7 +138,8 @@ def _emit_sums(builder: Any, target: Any, near: Any, entries: Any, bounds: Any, 
     value = _loaded(builder, values, position, _NUMBER)
     value = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_WORD, 0))
     value = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_WORD, _LANES), [0] * _LANES))
-    products = (builder.fmul(value, builder.load(part(row, lane), align=4), flags=_FUSED) for lane in lanes)
+    loaded = (builder.load(_vector(builder, row, lane), align=4) for lane in lanes)
+    products = (builder.fmul(value, source, flags=_FUSED) for source in loaded)
     added = [builder.fadd(*both, flags=_FUSED) for both in zip(registers, products, strict=True)]
     following = builder.add(position, _long(1))
     for phi, at_first, later in zip((position, *registers), (first, *sums), (following, *added), strict=True):
@@ -160,7 +149,7 @@ def _emit_sums(builder: Any, target: Any, near: Any, entries: Any, bounds: Any, 
     branch.set_metadata("llvm.loop", _not_unrolled(builder.module))
     builder.position_at_end(after)
     for register, lane in zip(added, lanes, strict=True):
-        builder.store(register, part(target, lane), align=4)
+        builder.store(register, _vector(builder, target, lane), align=4)
 
 
 def _not_unrolled(module: Any) -> Any:
@@ -182,30 +171,66 @@ def _emit_prefetch(builder: Any, address: Any, *, nearest: bool) -> None:
     builder.call(prefetch, [builder.inttoptr(address, pointer), *options])
 
 
+def _tile_copier() -> Any:
+    """Copies a whole tile between two addresses, past the caches: it is read again after all others are copied."""
+
+    @intrinsic
+    def copy(_typing: Any, source: Any, target: Any) -> Any:
+        def emit(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            past_caches = builder.module.add_metadata([ir.Constant(_WORD, 1)])
+            for lane in range(0, TILE, _LANES):
+                source, target = (_vector(builder, address, lane) for address in arguments)
+                stored = builder.store(builder.load(source, align=4), target, align=4 * _LANES)
+                stored.set_metadata("nontemporal", past_caches)
+            return context.get_dummy_value()
+
+        return types.void(source, target), emit
+
+    return copy
+
+
+_copy_tile = _tile_copier()
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _pack(base: Array, chosen: Array, places: Array, packed: Array) -> None:
+    n, k = len(chosen), base.shape[1]
+    whole = k // TILE * TILE
+    width = (k - whole + _STEP - 1) // _STEP * _STEP
+    for i in range(n):
+        row, place = base[chosen[i]], places[i]
+        for left in range(0, whole, TILE):
+            _copy_tile(row[left:].ctypes.data, packed[left * n + place * TILE :].ctypes.data)
+        if width > 0:
+            target = packed[whole * n + place * width : whole * n + (place + 1) * width]
+            target[: k - whole] = row[whole:]
+            target[k - whole :] = 0
+
+
 _visit_16, _visit_32, _visit_48, _visit_64 = _visitor(16), _visitor(32), _visitor(48), _visitor(64)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _multiply(
-    first_visits: Array, targets: Array, first_entries: Array, sources: Array, values: Array, packed: Array,
-    n_sources: int, block: int, span: int, sums: Array, out: Array,
+    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, sources: Array, values: Array,
+    first_sources: Array, results: Array, packed: Array, n_sources: int, sums: Array, out: Array,
 ) -> None:  # fmt: skip
-    n_targets, k = out.shape
-    n_blocks = max(1, (n_sources + block - 1) // block)
+    n_targets, k = len(results), out.shape[1]
     at_targets, at_first_entries = targets.ctypes.data, first_entries.ctypes.data
     entries = (sources.ctypes.data, values.ctypes.data)
-    group = 0
-    for first in range(0, n_targets, span):
-        size = min(span, n_targets - first)
+    for span in range(len(first_groups) - 1):
+        first, group, last_group = span * SPAN, first_groups[span], first_groups[span + 1] - 1
+        size = min(SPAN, n_targets - first)
         for left in range(0, k, TILE):
             filled = min(TILE, k - left)
             width = (filled + _STEP - 1) // _STEP * _STEP
             sums[: size * width] = 0
-            near = packed.ctypes.data + 4 * left * n_sources
-            for b in range(group, group + n_blocks):
+            tile = packed.ctypes.data + 4 * left * n_sources
+            for b in range(group, last_group + 1):
                 visit, count = first_visits[b], first_visits[b + 1] - first_visits[b]
                 visits = (sums.ctypes.data, at_targets + 4 * visit, at_first_entries + 8 * visit, count)
-                following = near + 4 * block * width
+                near = tile + 4 * width * first_sources[b]
+                following = tile + 4 * width * (n_sources if b == last_group else first_sources[b + 1])
                 ahead = (following, (following - near) // max(1, count) + 1)
                 if width == 64:
                     _visit_64(*visits, *entries, near, *ahead)
@@ -215,9 +240,7 @@ def _multiply(
                     _visit_32(*visits, *entries, near, *ahead)
                 else:
                     _visit_16(*visits, *entries, near, *ahead)
-                near = following
             for i in range(size):
-                ready, target_row = sums[i * width : i * width + filled], out[first + i, left : left + filled]
+                ready, result = sums[i * width : i * width + filled], out[results[first + i], left : left + filled]
                 for u in range(filled):
-                    target_row[u] = ready[u]
-        group += n_blocks
+                    result[u] = ready[u]

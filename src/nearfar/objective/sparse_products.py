@@ -92,17 +92,21 @@ class _DenseProducts(RowProducts):
 
 class _BlockProducts(RowProducts):
     def project(self, Lt: Floats, out: Floats) -> None:
-        packed = sparse_kernels.pack(Lt, self._features, self._scratch)
+        packed = sparse_kernels.pack(Lt, self._order.columns, self._order.places, self._scratch)
         sparse_kernels.multiply(self._cut, packed, out, self._scratch)
 
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
-        turned = sparse_cut.transposed(self._cut, kept, self._scratch)
-        sparse_kernels.multiply(turned, sparse_kernels.pack(C, kept, self._scratch), out, self._scratch)
+        turned = sparse_cut.transposed(self._cut, self._order, kept, self._scratch)
+        packed = sparse_kernels.pack(C, kept, np.arange(len(kept), dtype=np.int32), self._scratch)
+        sparse_kernels.multiply(turned, packed, out, self._scratch)
+
+    @cached_property
+    def _order(self) -> sparse_cut.ColumnOrder:
+        return sparse_cut.by_frequency(self._rows, self._features, self._place)
 
     @cached_property
     def _cut(self) -> sparse_cut.CutMatrix:
-        kernels.number(self._features, self._place)
-        return sparse_cut.cut(self._rows, self._place, len(self._features), self._scratch)
+        return sparse_cut.cut(self._rows, self._order, self._scratch)
 
 
 class _PlainProducts(RowProducts):
