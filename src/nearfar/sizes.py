@@ -132,7 +132,9 @@ class Sizes:
     @property
     def judging_bytes(self) -> float:
         """What a judgement holds: projections, and for sparse points the packed rows of L."""
-        packed = _FLOAT * self.batch.touched * self.rank if self.batch.is_sparse else 0.0
+        all_at_once = cost.are_most_features(self.batch.touched, self.n_features)
+        n_packed = self.n_features if all_at_once else self.batch.touched
+        packed = _FLOAT * n_packed * self.rank if self.batch.is_sparse else 0.0
         return _FLOAT * self.judged_rows * self.rank + packed if self.judged_rows else 0.0
 
     @property

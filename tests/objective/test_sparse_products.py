@@ -15,7 +15,7 @@ from nearfar.data.scratch import Scratch
 from nearfar.objective import kernels, sparse_cut, sparse_kernels
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, project
 from nearfar.objective.losses import Hinge
-from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
+from nearfar.objective.sparse_products import SparseProducts, SparseProjection, TouchedFeatures
 
 FORMS = ["rows", "blocks", "dense"]
 shapes = st.fixed_dictionaries(
@@ -205,6 +205,21 @@ def test_only_touched_features_are_read_whatever_the_form(density, form):
     expected = X @ Lt
     Lt[~touched] = np.nan
     assert_close(project(Lt, as_points(X), np.arange(400)), expected)
+
+
+def test_a_projection_packs_once_for_all_blocks_that_touch_most_features(monkeypatch):
+    X, few = (sp.random(n, 400, density, "csr", np.float32, random_state=n) for n, density in ((900, 0.3), (80, 0.002)))
+    first_half = sp.hstack((sp.random(300, 200, 0.3, "csr", np.float32, random_state=3), sp.csr_matrix((300, 200))))
+    blocks = [X[:300, :], sp.csr_matrix(first_half), few, X[300:600, ::-1], X[600:]]
+    Lt, packed, pack = normal(400, 70), [], sparse_kernels.pack
+    monkeypatch.setattr(sparse_kernels, "pack", lambda base, *given: packed.append(len(given[0])) or pack(base, *given))
+    projection = SparseProjection(Lt)
+    for block in blocks:
+        rows = as_points(block).rows(np.arange(block.shape[0]))
+        Z = np.full((len(rows), 70), np.nan, np.float32)
+        projection.project(rows, Z)
+        assert_close(Z, block @ Lt)
+    assert packed == [400, 200]  # the half is packed by itself
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -23,7 +23,7 @@ from nearfar.objective.losses import (
     block_value_and_slopes,
     value_and_slopes,
 )
-from nearfar.objective.sparse_products import RowProducts, SparseProducts, TouchedFeatures
+from nearfar.objective.sparse_products import RowProducts, SparseProducts, SparseProjection, TouchedFeatures
 
 _WORTH_DROPPING = 0.9
 """If no more than this share of the rows has a slope, the others are dropped before the backward product."""
@@ -280,11 +280,10 @@ def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]
 def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]]) -> Floats:
     """Lx for these points, in blocks."""
     Z = np.empty((len(indices), Lt.shape[1]), np.float32)
-    n_sparse = points.n_features if points.is_sparse else 0
-    products, touched = SparseProducts(n_sparse), TouchedFeatures(n_sparse)
+    sparse = SparseProjection(Lt)
     for place, rows in points.blocks(indices):
         if isinstance(rows, SparseRows):
-            products.of(rows, touched.of(rows), Lt.shape[1]).project(Lt, Z[place])
+            sparse.project(rows, Z[place])
         else:
             np.matmul(rows, Lt, out=Z[place])
     return Z

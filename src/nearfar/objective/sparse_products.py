@@ -51,6 +51,36 @@ class SparseProducts:
         return _FORMS[form](rows, features, self._place, self._scratch)
 
 
+class SparseProjection:
+    """Projects one block of sparse rows after another by the same L. Rows of L are packed once, where most are needed.
+
+    Parameters
+    ----------
+    Lt : array of shape (features, k)
+        L, transposed.
+    """
+
+    def __init__(self, Lt: Floats) -> None:
+        self._Lt = Lt
+        self._products, self._touched = SparseProducts(len(Lt)), TouchedFeatures(len(Lt))
+        self._scratch = Scratch()
+        self._order: sparse_cut.ColumnOrder | None = None
+        """Of all features, by the first block of rows."""
+
+    def project(self, rows: SparseRows, out: Floats) -> None:
+        """``out = V Lᵀ`` (rows, k)."""
+        features, rank = self._touched.of(rows), self._Lt.shape[1]
+        form = cost.sparse_form(len(rows), len(rows.columns), len(features), rank)
+        if form != "blocks" or not cost.are_most_features(len(features), len(self._Lt)):
+            self._products.of(rows, features, rank).project(self._Lt, out)
+            return
+        if self._order is None:
+            everything = np.arange(len(self._Lt), dtype=np.int32)
+            self._order = sparse_cut.by_frequency(rows, everything, np.empty(len(everything), np.uint32))
+            self._packed = sparse_kernels.pack(self._Lt, everything, self._order.places, self._scratch)
+        sparse_kernels.multiply(sparse_cut.cut(rows, self._order, self._scratch), self._packed, out, self._scratch)
+
+
 class RowProducts(ABC):
     """The two products of some rows, in one form. What both need is made by the first."""
 
