@@ -213,7 +213,7 @@ def test_a_projection_packs_once_for_all_blocks_that_touch_most_features(monkeyp
     blocks = [X[:300, :], sp.csr_matrix(first_half), few, X[300:600, ::-1], X[600:]]
     Lt, packed, pack = normal(400, 70), [], sparse_kernels.pack
     monkeypatch.setattr(sparse_kernels, "pack", lambda base, *given: packed.append(len(given[0])) or pack(base, *given))
-    projection = SparseProjection(Lt)
+    projection = SparseProjection(Lt, Scratch())
     for block in blocks:
         rows = as_points(block).rows(np.arange(block.shape[0]))
         Z = np.full((len(rows), 70), np.nan, np.float32)

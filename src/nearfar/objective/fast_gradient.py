@@ -268,19 +268,21 @@ def _chosen_rows(rows: Rows, chosen: NDArray[np.int32]) -> Rows:
     return SparseRows(matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64), rows.n_features)
 
 
-def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]]) -> Floats:
+def squared_distances(
+    Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]], scratch: Scratch | None = None
+) -> Floats:
     """‖L(x - y)‖² for each pair, each distinct point projected once."""
     found, places = np.unique(pairs, return_inverse=True)
-    Z = project(Lt, points, found)
+    Z = project(Lt, points, found, scratch)
     s = np.empty(len(pairs), np.float32)
     kernels.pair_squares(Z, places.reshape(pairs.shape), s)
     return s
 
 
-def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]]) -> Floats:
-    """Lx for these points, in blocks."""
+def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]], scratch: Scratch | None = None) -> Floats:
+    """Lx for these points, in blocks. With ``scratch``, what is as large as L is kept for the next time."""
     Z = np.empty((len(indices), Lt.shape[1]), np.float32)
-    sparse = SparseProjection(Lt)
+    sparse = SparseProjection(Lt, scratch or Scratch())
     for place, rows in points.blocks(indices):
         if isinstance(rows, SparseRows):
             sparse.project(rows, Z[place])

@@ -58,12 +58,14 @@ class SparseProjection:
     ----------
     Lt : array of shape (features, k)
         L, transposed.
+    scratch : Scratch
+        Holds the packed rows.
     """
 
-    def __init__(self, Lt: Floats) -> None:
+    def __init__(self, Lt: Floats, scratch: Scratch) -> None:
         self._Lt = Lt
         self._products, self._touched = SparseProducts(len(Lt)), TouchedFeatures(len(Lt))
-        self._scratch = Scratch()
+        self._scratch = scratch
         self._order: sparse_cut.ColumnOrder | None = None
         """Of all features, by the first block of rows."""
 
