@@ -59,7 +59,7 @@ def by_frequency(rows: SparseRows, columns: NDArray[np.int32], codes: NDArray[np
     ``codes`` has a number for each feature, and is the order's from then on.
     """
     step = max(1, len(rows) // _COUNTED_ROWS)
-    _count(rows.starts, rows.columns, step, columns, codes)
+    _count(rows.starts, rows.columns.view(np.uint32), step, columns, codes)
     counts = codes[columns]
     rarity = np.uint16(0xFFFF) - np.minimum(counts, np.uint32(0xFFFF)).astype(np.uint16)
     ranks = np.argsort(rarity, kind="stable").astype(np.int32)  # two bytes are sorted by counting
@@ -110,7 +110,7 @@ def cut(rows: SparseRows, order: ColumnOrder, scratch: Scratch) -> CutMatrix:
     results = np.arange(len(rows), dtype=np.int32)
     matrix = _empty("cut", len(order.columns), results, groups, len(rows.columns), scratch)
     places = scratch.array("places", (len(rows) * n_blocks,), np.uint32)
-    _cut(rows.starts, rows.columns, rows.values, order.codes, n_blocks, places, *matrix.arrays)
+    _cut(rows.starts, rows.columns.view(np.uint32), rows.values, order.codes, n_blocks, places, *matrix.arrays)
     return matrix
 
 
@@ -182,18 +182,19 @@ def _cut(
 ) -> None:  # fmt: skip
     """Two passes over the entries: count each visit's, then write each where its visit has it.
 
+    Indices are unsigned: for others, each access would begin by asking whether it counts from the end.
     ``places`` has a number for each visit, (targets, blocks): first its count, then where its next entry goes.
     """
     shift, within, one = np.uint32(_WITHIN), np.uint32((1 << _WITHIN) - 1), np.uint32(1)
     places[:] = 0
     for i in range(len(starts) - 1):
         line = places[i * n_blocks : (i + 1) * n_blocks]
-        for j in range(starts[i], starts[i + 1]):
+        for j in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):
             line[codes[columns[j]] >> shift] += one
     _arrange(places, len(starts) - 1, True, first_groups, first_visits, targets, first_entries)
     for i in range(len(starts) - 1):
         line = places[i * n_blocks : (i + 1) * n_blocks]
-        for j in range(starts[i], starts[i + 1]):
+        for j in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):
             code = codes[columns[j]]
             position = line[code >> shift]
             line[code >> shift] = position + one
@@ -228,10 +229,10 @@ def _transpose(
                         continue
                     line = places[corner + (source >> shift) * size :]
                     if not writing:
-                        for j in range(cut_first[visit], cut_first[visit + 1]):
+                        for j in range(np.uint64(cut_first[visit]), np.uint64(cut_first[visit + 1])):
                             line[cut_sources[j]] += one
                         continue
-                    for j in range(cut_first[visit], cut_first[visit + 1]):
+                    for j in range(np.uint64(cut_first[visit]), np.uint64(cut_first[visit + 1])):
                         position = line[cut_sources[j]]
                         line[cut_sources[j]] = position + one
                         sources[position], values[position] = source & within, cut_values[j]

@@ -8,16 +8,17 @@ multiplication. Here the same sums are made in an order in which far memory is r
   over the entries. ``pack`` first copies the sources tile by tile, so that a tile of all sources is one run of memory.
 * **Blocks of sources.** A tile of a block of 128 sources is 32 KB, the size of the nearest cache: it stays there while
   all targets use it, and meanwhile the next block is brought to the second cache. One target's use of one block is a
-  *visit*: load its 64 sums, add the entries, store the sums. Where the matrix is so sparse that these would be for a
-  few entries only, blocks are larger, and used from the second cache.
+  *visit*: load its 64 sums, add the entries, store the sums. Where columns are so rare that these would be for a few
+  entries only, blocks are larger, and used from the second cache.
 * **Spans of targets.** The sums of 1,024 targets (a tile: 256 KB) stay in the second cache while all blocks pass by,
   and are then written to the result, once.
 
-sparse_cut.py brings a matrix into the order of these loops: span, block, target.
+sparse_cut.py brings a matrix into the order of these loops: span, block, target; with its columns by frequency, so that
+a block's are all frequent or all rare. What is packed comes in this order, and sums go back to where they belong.
 The sizes were found on an AMD Zen 3, where a core makes at most two loads a cycle: an entry takes ten, eight of its
 source and two of its own, so at best 5 cycles for 64 multiplications and additions. Measured are 5.2 with all in the
-nearest cache, 7 to 10 with the sources in the second one, and 7.5 in all: with a visit's 12 entries, its own 20 cycles
-are a quarter of them. Tiles of 32 or 48 for blocks of 256 or 192 load fewer sums, but more often the entries: no gain.
+nearest cache and 7 to 10 with the sources in the second one; a visit adds 20 of its own. Tiles of 32 or 48 for blocks
+of 256 or 192 load fewer sums, but more often the entries: no gain.
 
 The loops release the GIL and add in a fixed order: the same input gives the same bits.
 """
