@@ -1,7 +1,7 @@
 """How near the products of sparse rows come to the machine's limit, and how they compare with SciPy and PyTorch.
 
 The limit is the rate of the same kernel on a problem that stays in the second cache, with nothing to prepare; where
-columns are used once or twice, as in the second shape, far memory is the limit. A flop counts if it is useful:
+columns are used once or twice, as in text, far memory is the limit. A flop counts if it is useful:
 2 · non-zeros · k a product.
 """
 
@@ -18,16 +18,41 @@ from threadpoolctl import threadpool_limits
 from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
-from nearfar.objective import sparse_kernels
+from nearfar.objective import sparse_cut, sparse_kernels
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
 
-SHAPES = {
-    "sparse, d=21504, k=1000": (20_000, 21_504, 1075, 1000, 1000),
-    "sparse, d=1000000, k=100": (50_000, 1_000_000, 100, 100, 1000),
+Fall = Callable[[np.ndarray, int], np.ndarray]
+"""Random numbers below 1 to columns below d, the first ones the most frequent."""
+
+
+def even(places: np.ndarray, d: int) -> np.ndarray:
+    """All columns are as frequent."""
+    return d * places
+
+
+def as_in_images(places: np.ndarray, d: int) -> np.ndarray:
+    """A tenth of the columns holds about half of the entries, and half of the columns nearly all."""
+    frequent = 0.95
+    falling = d / 2 * np.minimum(places / frequent, 1) ** 3.2
+    return np.where(places < frequent, falling, d * (places - frequent) / (1 - frequent))
+
+
+def as_in_text(places: np.ndarray, d: int) -> np.ndarray:
+    """The first columns are in nearly every row, most of the others in hardly any."""
+    return d**places
+
+
+SHAPES: dict[str, tuple[int, int, int, Fall, int, int]] = {
+    "sparse, d=21504, k=1000": (20_000, 21_504, 1075, even, 1000, 1000),
+    "sparse as in images, d=21504, k=1000": (20_000, 21_504, 1400, as_in_images, 1000, 1000),
+    "sparse, d=1000000, k=100": (50_000, 1_000_000, 100, as_in_text, 100, 1000),
 }
-SMALL = {"sparse, small": (300, 400, 40, 50, 200)}
+SMALL: dict[str, tuple[int, int, int, Fall, int, int]] = {
+    "sparse, small": (300, 400, 40, even, 50, 200),
+    "sparse as in images, small": (300, 400, 40, as_in_images, 50, 200),
+}
 ROUNDS = 5
 
 
@@ -36,9 +61,9 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 
     ``gradient``: all of a worker's gradient, from the gather on. ``products``: its two products and their preparation.
     """
-    for name, (n, d, stored, k, b) in (SMALL if small else SHAPES).items():
+    for name, (n, d, stored, fall, k, b) in (SMALL if small else SHAPES).items():
         with threadpool_limits(1):
-            yield {"shape": name, **_compared(_random_points(n, d, stored), k, b, rounds=2 if small else ROUNDS)}
+            yield {"shape": name, **_compared(_random_points(n, d, stored, fall), k, b, rounds=2 if small else ROUNDS)}
 
 
 def _compared(X: sp.csr_matrix, k: int, b: int, rounds: int) -> dict[str, Any]:
@@ -98,8 +123,9 @@ def _products(rows: SparseRows, Lt: np.ndarray) -> Callable[[], None]:
     Z, G = (np.empty((size, Lt.shape[1]), np.float32) for size in (len(rows), len(features)))
 
     def both() -> None:
-        products.project(rows, features, Lt, Z)
-        products.gradient(rows, features, kept, Z, G)
+        of_rows = products.of(rows, features, Lt.shape[1])
+        of_rows.project(Lt, Z)
+        of_rows.gradient(kept, Z, G)
 
     return both
 
@@ -107,11 +133,12 @@ def _products(rows: SparseRows, Lt: np.ndarray) -> Callable[[], None]:
 def _in_second_cache(density: float) -> tuple[Callable[[], None], float]:
     """The kernel alone on 384 rows and 512 columns of one tile: sums and packed columns are 96 and 128 KB."""
     n, d, k, repeats, scratch = 384, 512, sparse_kernels.TILE, 100, Scratch()
-    rows = as_points(_random_points(n, d, round(max(0.05, density) * d))).rows(np.arange(n))
+    rows = as_points(_random_points(n, d, round(max(0.05, density) * d), even)).rows(np.arange(n))
     assert isinstance(rows, SparseRows)
-    places, all_rows = np.arange(d, dtype=np.int32), np.arange(n, dtype=np.int32)
-    cut = sparse_kernels.cut(rows, all_rows, places.astype(np.uint32), d, scratch, transposed=False)
-    packed = sparse_kernels.pack(np.random.default_rng(2).random((d, k), dtype=np.float32), places, scratch)
+    order = sparse_cut.by_frequency(rows, np.arange(d, dtype=np.int32), np.empty(d, np.uint32))
+    cut = sparse_cut.cut(rows, order, scratch)
+    base = np.random.default_rng(2).random((d, k), dtype=np.float32)
+    packed = sparse_kernels.pack(base, order.columns, order.places, scratch)
     out = np.empty((n, k), np.float32)
 
     def multiply() -> None:
@@ -137,11 +164,11 @@ def _torch_product(rows: SparseRows, Lt: np.ndarray) -> Callable[[], Any] | None
     return lambda: matrix @ dense
 
 
-def _random_points(n: int, d: int, stored: int) -> sp.csr_matrix:
-    """Points of ``stored`` non-zeros; where they are few among many features, some features are far more frequent."""
+def _random_points(n: int, d: int, stored: int, fall: Fall) -> sp.csr_matrix:
+    """Points of ``stored`` non-zeros, or somewhat fewer: a column that is drawn twice is one."""
     rng = np.random.default_rng(0)
     places = rng.random((n, stored))
-    columns = (places * d if stored > d / 1000 else d**places).astype(np.int32) % d
+    columns = rng.permutation(d).astype(np.int32)[fall(places, d).astype(np.int64) % d]
     matrix = sp.csr_matrix(
         (rng.random(columns.size, dtype=np.float32), columns.ravel(), np.arange(n + 1) * stored), (n, d)
     )

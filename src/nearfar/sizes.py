@@ -13,7 +13,7 @@ LIBRARIES = 190 << 20
 """Python, NumPy, SciPy, scikit-learn and the compiled loops, once all have been used."""
 
 _FLOAT = 4
-_SPARSE_ENTRY = 2 * 8 + 8 + 8
+_SPARSE_ENTRY = 2 * 8 + 6 + 6
 """Bytes of a non-zero: as it was gathered, now and ahead, and in the order of each of the two products."""
 _STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -132,7 +132,9 @@ class Sizes:
     @property
     def judging_bytes(self) -> float:
         """What a judgement holds: projections, and for sparse points the packed rows of L."""
-        packed = _FLOAT * self.batch.touched * self.rank if self.batch.is_sparse else 0.0
+        all_at_once = cost.are_most_features(self.batch.touched, self.n_features)
+        n_packed = self.n_features if all_at_once else self.batch.touched
+        packed = _FLOAT * n_packed * self.rank if self.batch.is_sparse else 0.0
         return _FLOAT * self.judged_rows * self.rank + packed if self.judged_rows else 0.0
 
     @property

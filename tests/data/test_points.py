@@ -105,6 +105,18 @@ def test_rows_and_differences_equal_plain_numpy(stored):
         assert (rows.values if isinstance(rows, SparseRows) else rows).dtype == np.float32
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10_000), st.integers(1, 30))
+def test_a_column_of_both_rows_is_one_entry_of_their_sparse_difference(seed, n_features):
+    X = sp.random(40, n_features, 0.4, "csr", np.float32, random_state=seed)
+    (left, right), scratch = np.random.default_rng(seed).integers(0, 40, (2, 30)), Scratch()
+    scratch.array("places of columns", (n_features,), np.int32)[:] = np.random.default_rng(seed).integers(-2, 9)
+    found = as_points(X).differences(left, right, scratch)
+    both = (X[left] != 0) + (X[right] != 0)
+    np.testing.assert_array_equal(np.diff(found.starts), np.diff(both.indptr))
+    np.testing.assert_array_equal(as_dense(found), (X[left] - X[right]).toarray())
+
+
 @pytest.mark.parametrize("kind", ["i4", "u4", "u8"])
 @pytest.mark.parametrize("store", [np.float32, sp.csr_matrix], ids=["dense", "sparse"])
 def test_indices_may_be_of_any_whole_type_and_any_stride(store, kind):

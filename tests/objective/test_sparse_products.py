@@ -12,10 +12,10 @@ from nearfar import cost
 from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
-from nearfar.objective import kernels, sparse_kernels
+from nearfar.objective import kernels, sparse_cut, sparse_kernels
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, project
 from nearfar.objective.losses import Hinge
-from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
+from nearfar.objective.sparse_products import SparseProducts, SparseProjection, TouchedFeatures
 
 FORMS = ["rows", "blocks", "dense"]
 shapes = st.fixed_dictionaries(
@@ -38,7 +38,9 @@ def sparse_rows(n_rows, n_features, stored, seed):
 
 
 def some_of(count, seed):
-    return np.flatnonzero(np.random.default_rng(seed).random(count) < 0.7).astype(np.int32)
+    """Some of the first numbers; all of them without a seed."""
+    chosen = np.ones(count, bool) if seed is None else np.random.default_rng(seed).random(count) < 0.7
+    return np.flatnonzero(chosen).astype(np.int32)
 
 
 def normal(*shape, seed=1):
@@ -49,21 +51,85 @@ def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max(initial=1))
 
 
+def order_of(rows, columns=None):
+    columns = np.arange(rows.n_features, dtype=np.int32) if columns is None else columns
+    return sparse_cut.by_frequency(rows, columns, np.full(rows.n_features, 2**32 - 1, np.uint32))
+
+
+def multiplied(rows, order, Lt):
+    scratch, out = Scratch(), np.full((len(rows), Lt.shape[1]), np.nan, np.float32)
+    packed = sparse_kernels.pack(Lt, order.columns, order.places, scratch)
+    sparse_kernels.multiply(sparse_cut.cut(rows, order, scratch), packed, out, scratch)
+    return out
+
+
 @settings(deadline=None, max_examples=60)
 @given(shapes, ranks)
 @example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, 64)
 @example({"n_rows": 0, "n_features": 5, "stored": 1, "seed": 0}, 1)
 def test_the_cut_kernel_equals_the_plain_one(shape, k):
-    rows, scratch = sparse_rows(**shape), Scratch()
-    Lt, found, expected = normal(rows.n_features, k), *np.full((2, len(rows), k), np.nan, np.float32)
-    everything = np.arange(rows.n_features, dtype=np.int32)
-    cut = sparse_kernels.cut(
-        rows, np.arange(len(rows), dtype=np.int32), everything.astype(np.uint32), rows.n_features, scratch,
-        transposed=False,
-    )  # fmt: skip
-    sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, everything, scratch), found, scratch)
+    rows = sparse_rows(**shape)
+    Lt, expected = normal(rows.n_features, k), np.empty((len(rows), k), np.float32)
     kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, expected)
-    assert_close(found, expected)
+    assert_close(multiplied(rows, order_of(rows), Lt), expected)
+
+
+@pytest.mark.parametrize("layout", [np.asfortranarray, lambda Lt: np.repeat(Lt, 2, axis=1)[:, ::2], np.float64])
+def test_what_is_packed_may_lie_in_memory_in_any_way(layout):
+    rows, Lt = sparse_rows(50, 300, 20, 0), normal(300, 100)
+    np.testing.assert_array_equal(multiplied(rows, order_of(rows), layout(Lt)), multiplied(rows, order_of(rows), Lt))
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes)
+def test_columns_go_by_frequency_and_rise_where_it_is_about_the_same(shape):
+    rows = sparse_rows(**shape | {"n_rows": min(shape["n_rows"], 400)})  # of twice as many, each second would count
+    columns = np.unique(np.concatenate((rows.columns, np.arange(0, rows.n_features, 7, dtype=np.int32))))
+    order = order_of(rows, columns)
+    counts = np.bincount(rows.columns, minlength=rows.n_features)
+    ordered, in_order = columns[order.ranks], counts[columns[order.ranks]] + 1
+    np.testing.assert_array_equal(np.sort(ordered), columns)
+    assert (in_order[1:] <= 1.5 * in_order[:-1]).all()
+    same = in_order[1:] == in_order[:-1]
+    assert (ordered[1:] > ordered[:-1])[same].all()
+    np.testing.assert_array_equal(order.places[order.ranks], np.arange(len(columns)))
+    block, within = order.codes[columns] >> 10, order.codes[columns] & 1023
+    np.testing.assert_array_equal(order.first_sources[block] + within, order.places)
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes, st.sampled_from(["none", "some", "all"]))
+@example({"n_rows": 1100, "n_features": 1500, "stored": 3, "seed": 0}, "some")
+@example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, "all")
+def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which):
+    rows, scratch = sparse_rows(**shape), Scratch()
+    kept = {"none": some_of(0, 0), "some": some_of(len(rows), shape["seed"]), "all": some_of(len(rows), None)}[which]
+    order = order_of(rows)
+    cut = sparse_cut.cut(rows, order, scratch)
+    turned = sparse_cut.transposed(cut, order, kept, scratch)
+    assert (cut.shape, turned.shape) == ((len(rows), rows.n_features), (rows.n_features, len(kept)))
+    expected, some = rows.to_scipy().tocoo(), rows.to_scipy()[kept].tocoo()
+    targets, sources, values = entries_of(cut)
+    found = sorted_triples(cut.results[targets], order.ranks[sources], values)
+    np.testing.assert_array_equal(found, sorted_triples(expected.row, expected.col, expected.data))
+    targets, sources, values = entries_of(turned)
+    found = sorted_triples(turned.results[targets], sources, values)
+    np.testing.assert_array_equal(found, sorted_triples(some.col, some.row, some.data))
+
+
+def entries_of(cut):
+    """Target, source and value of each entry, read by the description of a cut matrix."""
+    spans = np.repeat(np.arange(len(cut.first_groups) - 1), np.diff(cut.first_groups))
+    groups = np.repeat(np.arange(len(spans)), np.diff(cut.first_visits))
+    counts = np.diff(cut.first_entries[: len(groups) + 1])
+    assert (counts > 0).all()
+    targets = np.repeat(spans[groups] * sparse_cut.SPAN + cut.targets[: len(groups)], counts)
+    sources = np.repeat(cut.first_sources[groups], counts) + cut.sources[: counts.sum()]
+    return targets, sources, cut.values[: counts.sum()]
+
+
+def sorted_triples(targets, sources, values):
+    return np.array(sorted(zip(targets, sources, values, strict=True))).reshape(-1, 3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -74,30 +140,60 @@ def test_every_form_equals_scipy(form, shape, k):
     kept = some_of(len(rows), shape["seed"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "sparse_form", lambda *_: form)
-        products = SparseProducts(rows.n_features)
         features = TouchedFeatures(rows.n_features).of(rows)
+        products = SparseProducts(rows.n_features).of(rows, features, k)
         np.testing.assert_array_equal(features, np.unique(rows.columns))
         Lt, Z = normal(rows.n_features, k), np.full((len(rows), k), np.nan, np.float32)
-        products.project(rows, features, Lt, Z)
+        products.project(Lt, Z)
         assert_close(Z, rows.to_scipy() @ Lt)
         C, G = normal(len(rows), k), np.full((len(features), k), np.nan, np.float32)
         for chosen in (kept, np.arange(len(rows), dtype=np.int32)):
-            products.gradient(rows, features, chosen, C, G)
+            products.gradient(chosen, C, G)
             assert_close(G, (rows.to_scipy()[chosen].T @ C[chosen])[features])
 
 
 @pytest.mark.parametrize("density", [0.001, 0.05, 0.5, 1.0])
 def test_blocks_of_every_size_hold_all_sources(density):
     X = sp.random(300, 2500, density, "csr", np.float32, random_state=0)
-    rows = as_points(X).rows(np.arange(300))
-    products, Lt = SparseProducts(2500), normal(2500, 100)
-    found, place = np.empty((300, 100), np.float32), np.arange(2500, dtype=np.uint32)
-    cut = sparse_kernels.cut(rows, np.arange(300, dtype=np.int32), place, 2500, Scratch(), transposed=False)
-    assert cut.block == {0.001: 1024, 0.05: 256, 0.5: 128, 1.0: 128}[density]
-    sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, place.astype(np.int32), Scratch()), found, Scratch())
-    assert_close(found, X @ Lt)
-    products.project(rows, TouchedFeatures(rows.n_features).of(rows), Lt, found)
-    assert_close(found, X @ Lt)
+    rows, Lt = as_points(X).rows(np.arange(300)), normal(2500, 100)
+    order = order_of(rows)
+    assert (1 << order.shifts).tolist() == [{0.001: 1024, 0.05: 256, 0.5: 128, 1.0: 128}[density]] * 3
+    assert_close(multiplied(rows, order, Lt), X @ Lt)
+
+
+UNEVEN = {
+    "as in images": lambda random, n_columns: 0.9 * random.random(n_columns) ** 8,
+    "some in every row": lambda _, n_columns: np.where(np.arange(n_columns) % 500 == 3, 1.0, 0.001),
+    "all rare": lambda _, n_columns: np.full(n_columns, 0.002),
+    "some never": lambda random, n_columns: np.where(random.random(n_columns) < 0.5, 0.0, 0.1),
+    "none": lambda _, n_columns: np.zeros(n_columns),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_columns_of_uneven_frequency_equal_scipy(name, monkeypatch):
+    monkeypatch.setattr(cost, "sparse_form", lambda *_: "blocks")
+    random = np.random.default_rng(0)
+    frequencies = UNEVEN[name](random, 3000)
+    present = random.random((1100, 3000)) < random.permutation(frequencies)
+    present[random.random(1100) < 0.1] = False  # some rows are empty
+    rows = as_points(sp.csr_matrix(present * normal(1100, 3000))).rows(np.arange(1100))
+    features, Lt = TouchedFeatures(3000).of(rows), normal(3000, 70)
+    products, Z = SparseProducts(3000).of(rows, features, 70), np.full((1100, 70), np.nan, np.float32)
+    products.project(Lt, Z)
+    assert_close(Z, rows.to_scipy() @ Lt)
+    for kept in (some_of(1100, None), some_of(1100, 0)):
+        G = np.full((len(features), 70), np.nan, np.float32)
+        products.gradient(kept, Z, G)
+        assert_close(G, (rows.to_scipy()[kept].T @ Z[kept])[features])
+
+
+def test_rare_columns_come_in_larger_blocks():
+    random = np.random.default_rng(0)
+    present = random.random((1000, 6000)) < random.permutation(UNEVEN["as in images"](random, 6000))
+    order = order_of(as_points(sp.csr_matrix(present.astype(np.float32))).rows(np.arange(1000)))
+    assert (np.diff(order.shifts) >= 0).all()
+    assert {128, 1024} <= set((1 << order.shifts).tolist())
 
 
 @pytest.mark.parametrize(("density", "form"), [(0.001, "rows"), (0.1, "blocks"), (0.6, "dense")])
@@ -110,6 +206,33 @@ def test_only_touched_features_are_read_whatever_the_form(density, form):
     expected = X @ Lt
     Lt[~touched] = np.nan
     assert_close(project(Lt, as_points(X), np.arange(400)), expected)
+
+
+def test_a_projection_packs_once_for_all_blocks_that_touch_most_features(monkeypatch):
+    X, few = (sp.random(n, 400, density, "csr", np.float32, random_state=n) for n, density in ((900, 0.3), (80, 0.002)))
+    first_half = sp.hstack((sp.random(300, 200, 0.3, "csr", np.float32, random_state=3), sp.csr_matrix((300, 200))))
+    blocks = [X[:300, :], sp.csr_matrix(first_half), few, X[300:600, ::-1], X[600:]]
+    Lt, packed, pack = normal(400, 70), [], sparse_kernels.pack
+    monkeypatch.setattr(sparse_kernels, "pack", lambda base, *given: packed.append(len(given[0])) or pack(base, *given))
+    projection = SparseProjection(Lt, Scratch())
+    for block in blocks:
+        rows = as_points(block).rows(np.arange(block.shape[0]))
+        Z = np.full((len(rows), 70), np.nan, np.float32)
+        projection.project(rows, Z)
+        assert_close(Z, block @ Lt)
+    assert packed == [400, 200]  # the half is packed by itself
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_are_not_kept_are_not_read(form, monkeypatch):
+    monkeypatch.setattr(cost, "sparse_form", lambda *_: form)
+    rows, kept = sparse_rows(1100, 300, 20, 0), some_of(1100, 0)
+    features = TouchedFeatures(300).of(rows)
+    C, G = normal(1100, 70), np.empty((len(features), 70), np.float32)
+    expected = (rows.to_scipy()[kept].T @ C[kept])[features]
+    C[np.setdiff1d(np.arange(1100), kept)] = np.nan
+    SparseProducts(300).of(rows, features, 70).gradient(kept, C, G)
+    assert_close(G, expected)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -135,10 +258,9 @@ def test_the_same_input_gives_the_same_bits_in_every_thread():
     results = np.empty((4, 1200, 100), np.float32)
 
     def compute(out):
-        products = SparseProducts(1500)
         features = TouchedFeatures(rows.n_features).of(rows)
         assert cost.sparse_form(len(rows), len(rows.columns), len(features), 100) == "blocks"
-        products.project(rows, features, Lt, out)
+        SparseProducts(1500).of(rows, features, 100).project(Lt, out)
 
     threads = [threading.Thread(target=compute, args=(out,)) for out in results]
     for thread in threads:

@@ -57,27 +57,58 @@ def count_stored(indptr: Array, indices: Array) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sparse_rows(
-    data: Array, halves: Array | None, columns: Array, indptr: Array, sides: Array, inverse_scale: Array, starts: Array,
-    out_values: Array, out_columns: Array,
+    data: Array, halves: Array | None, columns: Array, indptr: Array, indices: Array, inverse_scale: Array,
+    starts: Array, out_values: Array, out_columns: Array,
 ) -> None:  # fmt: skip
-    """Gather CSR rows, or differences of rows, as CSR rows.
-
-    ``sides`` is (r, 1) for rows and (r, 2) for differences: a difference lists the left row's entries, then the right
-    row's with the sign turned, so a column may stand twice. An empty scale stands for ones.
-    """
+    """Gather CSR rows as CSR rows. An empty scale stands for ones."""
     scaled = len(inverse_scale) > 0
     position = 0
-    for i in range(sides.shape[0]):
+    for i in range(len(indices)):
         starts[i] = position
-        for side in range(sides.shape[1]):
-            row = sides[i, side]
-            sign = np.float32(1 - 2 * side)
-            for j in range(indptr[row], indptr[row + 1]):
-                column = columns[j]
-                value = sign * (np.float32(data[j]) if halves is None else halves[data[j]])
-                if scaled:
-                    value *= inverse_scale[column]
-                out_values[position] = value
-                out_columns[position] = column
-                position += 1
-    starts[sides.shape[0]] = position
+        for j in range(indptr[indices[i]], indptr[indices[i] + 1]):
+            value = np.float32(data[j]) if halves is None else halves[data[j]]
+            out_values[position] = value * inverse_scale[columns[j]] if scaled else value
+            out_columns[position] = columns[j]
+            position += 1
+    starts[len(indices)] = position
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sparse_differences(
+    data: Array, halves: Array | None, columns: Array, indptr: Array, left: Array, right: Array, inverse_scale: Array,
+    places: Array, starts: Array, out_values: Array, out_columns: Array,
+) -> int:  # fmt: skip
+    """Gather differences of CSR rows as CSR rows; how many entries these have is returned.
+
+    The left row's entries, then those of the right row whose columns the left one has not; what both have is one entry.
+    ``places`` has any number for each column: where in the row the left one's entry was written. There is no branch on
+    it, since none could be foreseen. An empty scale stands for ones.
+    """
+    scaled, position = len(inverse_scale) > 0, 0
+    for i in range(len(left)):
+        first = position
+        starts[i] = first
+        for j in range(indptr[left[i]], indptr[left[i] + 1]):
+            column = columns[j]
+            value = np.float32(data[j]) if halves is None else halves[data[j]]
+            out_values[position] = value * inverse_scale[column] if scaled else value
+            out_columns[position] = column
+            places[column] = position - first
+            position += 1
+        n_left = position - first
+        for j in range(indptr[right[i]], indptr[right[i] + 1]):
+            column = columns[j]
+            value = np.float32(data[j]) if halves is None else halves[data[j]]
+            if scaled:
+                value *= inverse_scale[column]
+            place = places[column]
+            written = (place >= 0) & (place < n_left)
+            place = first + place if written else first
+            written &= out_columns[place] == column
+            before = out_values[place]
+            place = place if written else position
+            out_values[place] = (before if written else np.float32(0)) - value
+            out_columns[place] = column
+            position += 1 - written
+    starts[len(left)] = position
+    return position

@@ -180,22 +180,34 @@ class SparsePoints(Points):
         return len(self._arrays[0]) / max(1, len(self))
 
     def rows(self, indices: Indices, scratch: Scratch | None = None) -> SparseRows:
-        return self._gather(np.asarray(indices).reshape(-1, 1), scratch or Scratch())
+        indices = np.asarray(indices)
+        out = self._empty(indices, len(indices), scratch or Scratch())
+        data, columns, indptr = self._arrays
+        gather.sparse_rows(
+            *_readable(data), columns, indptr, indices, self._inverse_scale, out.starts, out.values, out.columns
+        )
+        return out
 
     def differences(self, left: Indices, right: Indices, scratch: Scratch | None = None) -> SparseRows:
-        return self._gather(np.column_stack((left, right)), scratch or Scratch())
+        left, right = np.asarray(left), np.asarray(right)
+        scratch = scratch or Scratch()
+        out = self._empty(np.concatenate((left, right)), len(left), scratch)
+        data, columns, indptr = self._arrays
+        places = scratch.array("places of columns", (self.n_features,), np.int32)
+        size = gather.sparse_differences(
+            *_readable(data), columns, indptr, left, right, self._inverse_scale, places,
+            out.starts, out.values, out.columns,
+        )  # fmt: skip
+        return SparseRows(out.values[:size], out.columns[:size], out.starts, self.n_features)
 
     def scaled(self, scale: NDArray[np.floating[Any]]) -> "SparsePoints":
         return SparsePoints(*self._arrays, self.n_features, _combined(self._inverse_scale, scale))
 
-    def _gather(self, sides: Indices, scratch: Scratch) -> SparseRows:
-        data, columns, indptr = self._arrays
-        size = gather.count_stored(indptr, sides.ravel())
-        values = scratch.array("values", (size,))
-        out_columns = scratch.array("columns", (size,), np.int32)
-        starts = scratch.array("starts", (len(sides) + 1,), np.int64)
-        gather.sparse_rows(*_readable(data), columns, indptr, sides, self._inverse_scale, starts, values, out_columns)
-        return SparseRows(values, out_columns, starts, self.n_features)
+    def _empty(self, stored: Indices, n_rows: int, scratch: Scratch) -> SparseRows:
+        """Rows to be filled with all entries of these points."""
+        size = gather.count_stored(self._arrays[2], stored)
+        values, columns = scratch.array("values", (size,)), scratch.array("columns", (size,), np.int32)
+        return SparseRows(values, columns, scratch.array("starts", (n_rows + 1,), np.int64), self.n_features)
 
 
 class ChosenPoints(Points):

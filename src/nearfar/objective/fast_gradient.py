@@ -23,7 +23,7 @@ from nearfar.objective.losses import (
     block_value_and_slopes,
     value_and_slopes,
 )
-from nearfar.objective.sparse_products import SparseProducts, TouchedFeatures
+from nearfar.objective.sparse_products import RowProducts, SparseProducts, SparseProjection, TouchedFeatures
 
 _WORTH_DROPPING = 0.9
 """If no more than this share of the rows has a slope, the others are dropped before the backward product."""
@@ -74,7 +74,7 @@ class Factors:
             touched = TouchedFeatures(len(features)).of(rows)
             out = np.empty((len(touched), self.C.shape[1]), np.float32)
             all_rows = np.arange(len(rows), dtype=np.int32)
-            SparseProducts(len(features)).gradient(rows, touched, all_rows, self.C, out)
+            SparseProducts(len(features)).of(rows, touched, out.shape[1]).gradient(all_rows, self.C, out)
             return Gradient(touched, out, Scratch())
         values = self.rows[:, features.start : features.stop].T @ self.C
         return Gradient(np.arange(len(features), dtype=np.int32), values, Scratch())
@@ -152,34 +152,38 @@ class GradientKernel:
 
     def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
         """The batch's objective; its gradient is written to ``out``."""
+        products = self._products(gathered)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite shows in the objective
-            value, C = self._coefficients(Lt, batch, gathered)
-            self._backward(gathered, C, out)
+            value, C = self._coefficients(Lt, batch, gathered, products)
+            self._backward(gathered, products, C, out)
         return value
 
     def factors(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows") -> tuple[float, Factors]:
         """The batch's objective, and its gradient as factors; valid until the next batch is gathered or computed."""
         with np.errstate(over="ignore", invalid="ignore"):
-            value, C = self._coefficients(Lt, batch, gathered)
+            value, C = self._coefficients(Lt, batch, gathered, self._products(gathered))
         rows, active = gathered.rows, _active(C)
         if len(active) < len(C):
             rows, C = _chosen_rows(rows, active), C[active]
         return value, Factors(rows, gathered.features, C)
 
-    def _coefficients(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows") -> tuple[float, Floats]:
-        Z = self._project(gathered, Lt)
+    def _products(self, gathered: "GatheredRows") -> RowProducts | None:
+        rows = gathered.rows
+        return self._sparse.of(rows, gathered.features, self._rank) if isinstance(rows, SparseRows) else None
+
+    def _coefficients(
+        self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", products: RowProducts | None
+    ) -> tuple[float, Floats]:
+        rows = gathered.rows
+        Z = self._scratch.array("Z", (len(rows), self._rank))
+        if products:
+            products.project(Lt, Z)
+        else:
+            assert not isinstance(rows, SparseRows)
+            np.matmul(rows, Lt, out=Z)
         if isinstance(batch, Block):
             return self._block_coefficients(Z, batch)
         return self._pair_coefficients(Z, batch, gathered)
-
-    def _project(self, gathered: "GatheredRows", Lt: Floats) -> Floats:
-        rows = gathered.rows
-        Z = self._scratch.array("Z", (len(rows), self._rank))
-        if isinstance(rows, SparseRows):
-            self._sparse.project(rows, gathered.features, Lt, Z)
-        else:
-            np.matmul(rows, Lt, out=Z)
-        return Z
 
     def _pair_coefficients(self, Z: Floats, batch: Batch, gathered: "GatheredRows") -> tuple[float, Floats]:
         assert isinstance(self._loss, PairLoss | ComparisonLoss)
@@ -213,15 +217,16 @@ class GradientKernel:
         C *= 2
         return value, C
 
-    def _backward(self, gathered: "GatheredRows", C: Floats, out: Gradient) -> None:
-        rows = gathered.rows
+    def _backward(self, gathered: "GatheredRows", products: RowProducts | None, C: Floats, out: Gradient) -> None:
         active = _active(C)
-        if isinstance(rows, SparseRows):
+        if products:
             out.features = out.scratch.array("features", gathered.features.shape, np.int32)
             out.features[:] = gathered.features
             out.values = out.scratch.array("values", (len(out.features), self._rank))
-            self._sparse.gradient(rows, gathered.features, active, C, out.values)
+            products.gradient(active, C, out.values)
             return
+        rows = gathered.rows
+        assert not isinstance(rows, SparseRows)
         out.features = gathered.features
         out.values = out.scratch.array("values", (len(out.features), self._rank))
         if len(active) < len(C):
@@ -263,23 +268,24 @@ def _chosen_rows(rows: Rows, chosen: NDArray[np.int32]) -> Rows:
     return SparseRows(matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64), rows.n_features)
 
 
-def squared_distances(Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]]) -> Floats:
+def squared_distances(
+    Lt: Floats, points: Points, pairs: NDArray[np.integer[Any]], scratch: Scratch | None = None
+) -> Floats:
     """‖L(x - y)‖² for each pair, each distinct point projected once."""
     found, places = np.unique(pairs, return_inverse=True)
-    Z = project(Lt, points, found)
+    Z = project(Lt, points, found, scratch)
     s = np.empty(len(pairs), np.float32)
     kernels.pair_squares(Z, places.reshape(pairs.shape), s)
     return s
 
 
-def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]]) -> Floats:
-    """Lx for these points, in blocks."""
+def project(Lt: Floats, points: Points, indices: NDArray[np.integer[Any]], scratch: Scratch | None = None) -> Floats:
+    """Lx for these points, in blocks. With ``scratch``, what is as large as L is kept for the next time."""
     Z = np.empty((len(indices), Lt.shape[1]), np.float32)
-    n_sparse = points.n_features if points.is_sparse else 0
-    products, touched = SparseProducts(n_sparse), TouchedFeatures(n_sparse)
+    sparse = SparseProjection(Lt, scratch or Scratch())
     for place, rows in points.blocks(indices):
         if isinstance(rows, SparseRows):
-            products.project(rows, touched.of(rows), Lt, Z[place])
+            sparse.project(rows, Z[place])
         else:
             np.matmul(rows, Lt, out=Z[place])
     return Z

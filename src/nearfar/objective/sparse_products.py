@@ -5,13 +5,16 @@ blocks (sparse_kernels.py), where each column is used many times; else row by ro
 None touches a column that is not in the rows, whatever the number of features.
 """
 
+from abc import ABC, abstractmethod
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar import cost
 from nearfar.data.points import Floats, SparseRows
 from nearfar.data.scratch import Scratch
-from nearfar.objective import kernels, sparse_kernels
+from nearfar.objective import kernels, sparse_cut, sparse_kernels
 
 Places = NDArray[np.int32]
 
@@ -42,49 +45,117 @@ class SparseProducts:
         self._scratch = Scratch()
         self._place = np.empty(n_features, np.uint32)
 
-    def project(self, rows: SparseRows, features: Places, Lt: Floats, out: Floats) -> None:
-        """``out = V Lᵀ`` (rows, k), where the rows have entries in these features only."""
-        form = cost.sparse_form(len(rows), len(rows.columns), len(features), out.shape[1])
-        if form == "dense":
-            whole = len(features) == len(Lt)
-            base = Lt if whole else self._take("base", Lt, features)
-            np.matmul(self._dense(rows, features), base, out=out)
-        elif form == "blocks":
-            cut = self._cut(rows, np.arange(len(rows), dtype=np.int32), features, transposed=False)
-            sparse_kernels.multiply(cut, sparse_kernels.pack(Lt, features, self._scratch), out, self._scratch)
-        else:
-            kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, out)
+    def of(self, rows: SparseRows, features: Places, rank: int) -> "RowProducts":
+        """The products of these rows, which have entries in these features only; valid until it is asked again."""
+        form = cost.sparse_form(len(rows), len(rows.columns), len(features), rank)
+        return _FORMS[form](rows, features, self._place, self._scratch)
 
-    def gradient(self, rows: SparseRows, features: Places, kept: Places, C: Floats, out: Floats) -> None:
+
+class SparseProjection:
+    """Projects one block of sparse rows after another by the same L. Rows of L are packed once, where most are needed.
+
+    Parameters
+    ----------
+    Lt : array of shape (features, k)
+        L, transposed.
+    scratch : Scratch
+        Holds the packed rows.
+    """
+
+    def __init__(self, Lt: Floats, scratch: Scratch) -> None:
+        self._Lt = Lt
+        self._products, self._touched = SparseProducts(len(Lt)), TouchedFeatures(len(Lt))
+        self._scratch = scratch
+        self._order: sparse_cut.ColumnOrder | None = None
+        """Of all features, by the first block of rows."""
+
+    def project(self, rows: SparseRows, out: Floats) -> None:
+        """``out = V Lᵀ`` (rows, k)."""
+        features, rank = self._touched.of(rows), self._Lt.shape[1]
+        form = cost.sparse_form(len(rows), len(rows.columns), len(features), rank)
+        if form != "blocks" or not cost.are_most_features(len(features), len(self._Lt)):
+            self._products.of(rows, features, rank).project(self._Lt, out)
+            return
+        if self._order is None:
+            everything = np.arange(len(self._Lt), dtype=np.int32)
+            self._order = sparse_cut.by_frequency(rows, everything, np.empty(len(everything), np.uint32))
+            self._packed = sparse_kernels.pack(self._Lt, everything, self._order.places, self._scratch)
+        sparse_kernels.multiply(sparse_cut.cut(rows, self._order, self._scratch), self._packed, out, self._scratch)
+
+
+class RowProducts(ABC):
+    """The two products of some rows, in one form. What both need is made by the first."""
+
+    def __init__(self, rows: SparseRows, features: Places, place: NDArray[np.uint32], scratch: Scratch) -> None:
+        self._rows, self._features, self._scratch = rows, features, scratch
+        self._place = place
+
+    @abstractmethod
+    def project(self, Lt: Floats, out: Floats) -> None:
+        """``out = V Lᵀ`` (rows, k)."""
+
+    @abstractmethod
+    def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
         """``out = VᵀC`` (features, k), of the kept rows only; the others have no part in it."""
-        form = cost.sparse_form(len(rows), len(rows.columns), len(features), out.shape[1])
-        if form == "dense":
-            V = self._dense(rows, features)
-            if len(kept) < len(rows):
-                V, C = self._take("kept rows", V, kept), C[kept]
-            np.matmul(V.T, C, out=out)
-        elif form == "blocks":
-            cut = self._cut(rows, kept, features, transposed=True)
-            sparse_kernels.multiply(cut, sparse_kernels.pack(C, kept, self._scratch), out, self._scratch)
-        else:
-            starts = self._scratch.array("by column starts", (len(features) + 1,), np.int64)
-            in_rows = self._scratch.array("by column rows", rows.columns.shape, np.int32)
-            values = self._scratch.array("by column values", rows.values.shape)
-            kernels.by_column(
-                rows.starts, rows.columns, rows.values, kept, features, self._place, starts, in_rows, values
-            )
-            kernels.weighted_sums(starts, in_rows, values, C, out)
-
-    def _cut(self, rows: SparseRows, kept: Places, features: Places, *, transposed: bool) -> sparse_kernels.CutMatrix:
-        kernels.number(features, self._place)
-        return sparse_kernels.cut(rows, kept, self._place, len(features), self._scratch, transposed=transposed)
-
-    def _dense(self, rows: SparseRows, features: Places) -> Floats:
-        kernels.number(features, self._place)
-        dense: Floats = self._scratch.array("dense", (len(rows), len(features)))
-        kernels.made_dense(rows.starts, rows.columns, rows.values, self._place, dense)
-        return dense
 
     def _take(self, name: str, array: Floats, chosen: Places) -> Floats:
         out: Floats = self._scratch.array(name, (len(chosen), array.shape[1]))
         return np.take(array, chosen, axis=0, out=out, mode="clip")  # any other mode copies once more
+
+
+class _DenseProducts(RowProducts):
+    def project(self, Lt: Floats, out: Floats) -> None:
+        whole = len(self._features) == len(Lt)
+        np.matmul(self._dense, Lt if whole else self._take("base", Lt, self._features), out=out)
+
+    def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
+        V = self._dense
+        if len(kept) < len(V):
+            V, C = self._take("kept rows", V, kept), C[kept]
+        np.matmul(V.T, C, out=out)
+
+    @cached_property
+    def _dense(self) -> Floats:
+        kernels.number(self._features, self._place)
+        dense: Floats = self._scratch.array("dense", (len(self._rows), len(self._features)))
+        kernels.made_dense(self._rows.starts, self._rows.columns, self._rows.values, self._place, dense)
+        return dense
+
+
+class _BlockProducts(RowProducts):
+    def project(self, Lt: Floats, out: Floats) -> None:
+        packed = sparse_kernels.pack(Lt, self._order.columns, self._order.places, self._scratch)
+        sparse_kernels.multiply(self._cut, packed, out, self._scratch)
+
+    def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
+        turned = sparse_cut.transposed(self._cut, self._order, kept, self._scratch)
+        packed = sparse_kernels.pack(C, kept, np.arange(len(kept), dtype=np.int32), self._scratch)
+        sparse_kernels.multiply(turned, packed, out, self._scratch)
+
+    @cached_property
+    def _order(self) -> sparse_cut.ColumnOrder:
+        return sparse_cut.by_frequency(self._rows, self._features, self._place)
+
+    @cached_property
+    def _cut(self) -> sparse_cut.CutMatrix:
+        return sparse_cut.cut(self._rows, self._order, self._scratch)
+
+
+class _PlainProducts(RowProducts):
+    """Row by row."""
+
+    def project(self, Lt: Floats, out: Floats) -> None:
+        kernels.weighted_sums(self._rows.starts, self._rows.columns, self._rows.values, Lt, out)
+
+    def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
+        rows = self._rows
+        starts = self._scratch.array("by column starts", (len(self._features) + 1,), np.int64)
+        in_rows = self._scratch.array("by column rows", rows.columns.shape, np.int32)
+        values = self._scratch.array("by column values", rows.values.shape)
+        kernels.by_column(
+            rows.starts, rows.columns, rows.values, kept, self._features, self._place, starts, in_rows, values
+        )
+        kernels.weighted_sums(starts, in_rows, values, C, out)
+
+
+_FORMS: dict[str, type[RowProducts]] = {"dense": _DenseProducts, "blocks": _BlockProducts, "rows": _PlainProducts}
