@@ -74,7 +74,7 @@ def _compared(problem: Paired, cluster: SimulatedCluster, *, small: bool) -> dic
 def _worth(
     problem: Paired, settings: nf.TrainingSettings, cluster: SimulatedCluster, consistency: str, goal: float
 ) -> dict[str, Any]:
-    """Four machines against one: how much sooner, with how many times the steps a second, in how many times the steps."""
+    """Four machines against one: how much sooner, by how many times the steps a second and the steps."""
     machine = cluster.machine_cores
     found = _simulated(problem, settings, cluster, (machine, 4 * machine), consistency, goal)
     one, four = found.runs
