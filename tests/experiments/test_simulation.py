@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import nearfar as nf
 from nearfar.cli import app, main
 from nearfar.cli.simulating import _counts
+from nearfar import errors
 from nearfar.data.dataset import write_dataset
 from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
 from nearfar.engine.simulated.usage import Usage
@@ -75,6 +76,15 @@ def test_the_better_of_two_step_sizes_counts(digits, tmp_path):
     slow, _ = (RunFolder(tmp_path / "both" / f"asp-4-step-{factor}").read()[0] for factor in ("0.001", "1"))
     assert slow.step_size < 1e-3
     assert both.runs == simulate(X, labels, SETTINGS, TIMED, workers=[4]).runs
+
+
+def test_a_step_size_that_diverges_is_left_out_unless_all_do(digits):
+    X, labels = digits[0], nf.Labels(digits[1])
+    sgd = replace(SETTINGS, update_rule="sgd", schedule="constant")
+    kept = simulate(X, labels, sgd, TIMED, workers=[2], step_factors=[1e6, 0.1])
+    assert [run.step_factor for run in kept.runs] == [0.1]
+    with pytest.raises(errors.Diverged):
+        simulate(X, labels, sgd, TIMED, workers=[2], step_factors=[1e6, 1e7])
 
 
 def test_the_time_to_a_goal_is_between_two_reports():

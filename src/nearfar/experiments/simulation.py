@@ -18,7 +18,7 @@ from nearfar.data.constraints import Constraints, Labels
 from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
 from nearfar.engine.simulated.usage import Usage
-from nearfar.errors import InvalidRun, InvalidSettings
+from nearfar.errors import Diverged, InvalidRun, InvalidSettings
 from nearfar.files import make_folder, write_text
 from nearfar.model.preparation import prepare
 from nearfar.model.training import train
@@ -170,7 +170,7 @@ def simulate(
         Times the budget of the fewest workers that others may use before they are taken never to reach the goal.
     step_factors : sequence of float
         Factors of the step size to try each with; the run that reaches the goal first is kept, or, of those that set
-        the goal, the one that ends lowest.
+        the goal, the one that ends lowest. A run that diverges is left out, unless all do.
     out : path, optional
         A folder to make, with a run folder for each run and ``simulation.json``.
     source : dict of str, optional
@@ -197,7 +197,7 @@ def simulate(
             folder = out and out / (name if len(step_factors) == 1 else f"{name}-step-{factor:g}")
             tried.append(problem.run(own, factor, -math.inf if goal is None else goal, folder))
         reach = -math.inf if goal is None else goal
-        runs.append(min(tried, key=lambda run: (run.seconds_to(reach), run.curve[-1].objective)))
+        runs.append(min(_sane(tried), key=lambda run: (run.seconds_to(reach), run.curve[-1].objective)))
         goal = runs[0].curve[-1].objective if goal is None else goal
     assert goal is not None
     simulation = Simulation(cluster, goal, tuple(runs))
@@ -216,8 +216,10 @@ class _Problem:
     source: dict[str, str] | None
     cluster: SimulatedCluster
 
-    def run(self, settings: TrainingSettings, step_factor: float, goal: float, folder: Path | None) -> SimulatedRun:
-        """One run, which ends when it has reached the goal."""
+    def run(
+        self, settings: TrainingSettings, step_factor: float, goal: float, folder: Path | None
+    ) -> SimulatedRun | Diverged:
+        """One run, which ends when it has reached the goal, or diverges."""
         engine, curve = SimulatedEngine(self.cluster), []
 
         def note(report: Report) -> None:
@@ -225,10 +227,13 @@ class _Problem:
             if report.objective <= goal:
                 engine.stop()
 
-        train(
-            self.points, self.constraints, self._stepping(settings, step_factor), engine=engine, labels=self.labels,
-            run=folder, source=self.source, on_report=[note],
-        )  # fmt: skip
+        try:
+            train(
+                self.points, self.constraints, self._stepping(settings, step_factor), engine=engine, labels=self.labels,
+                run=folder, source=self.source, on_report=[note],
+            )  # fmt: skip
+        except Diverged as error:
+            return error
         assert engine.usage is not None
         return SimulatedRun(settings.workers, settings.consistency, step_factor, tuple(curve), engine.usage)
 
@@ -240,6 +245,15 @@ class _Problem:
         own = replace(settings, engine="simulated")
         prepared = prepare(self.points, self.constraints, own, labels=labels, loss=None, start=None)
         return replace(settings, step_size=factor * prepared.step_size)
+
+
+def _sane(tried: Sequence[SimulatedRun | Diverged]) -> list[SimulatedRun]:
+    """The runs that did not diverge; there is one, or the error is raised."""
+    runs = [run for run in tried if isinstance(run, SimulatedRun)]
+    if not runs:
+        assert isinstance(tried[0], Diverged)
+        raise tried[0]
+    return runs
 
 
 def planned_costs(
