@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 import nearfar as nf
 from nearfar.cli import app, main
 from nearfar.cli.simulating import _counts
-from nearfar import errors
 from nearfar.data.dataset import write_dataset
 from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
 from nearfar.engine.simulated.usage import Usage
-from nearfar.errors import InvalidSettings
+from nearfar.errors import Diverged, InvalidSettings
 from nearfar.experiments.simulation import Moment, SimulatedRun, planned_costs, simulate
 from nearfar.model.run import RunFolder
 
@@ -83,7 +82,7 @@ def test_a_step_size_that_diverges_is_left_out_unless_all_do(digits):
     sgd = replace(SETTINGS, update_rule="sgd", schedule="constant")
     kept = simulate(X, labels, sgd, TIMED, workers=[2], step_factors=[1e6, 0.1])
     assert [run.step_factor for run in kept.runs] == [0.1]
-    with pytest.raises(errors.Diverged):
+    with pytest.raises(Diverged):
         simulate(X, labels, sgd, TIMED, workers=[2], step_factors=[1e6, 1e7])
 
 
