@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -83,6 +84,24 @@ def test_a_worker_is_killed(consistency, digits, undisturbed):
     last = check(train(digits, fault, consistency=consistency), undisturbed)
     assert fault.done
     assert len(last.workers) >= 2
+
+
+def test_a_worker_is_killed_while_it_starts(digits, undisturbed):
+    """Nor does it come back by itself; a third one is asked for."""
+
+    def strike() -> None:
+        known = set(actors("WorkerActor"))
+        os.kill(min(known), signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while not (new := set(actors("WorkerActor")) - known) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        os.kill(min(new), signal.SIGKILL)
+
+    fault = At(100, lambda: threading.Thread(target=strike).start())
+    last = train(digits, fault, steps=None, minutes=0.4, patience=None).history[-1]
+    assert max(worker["worker"] for worker in last.workers) >= 3
+    assert last.lost == 0
+    nothing_is_left()
 
 
 def test_a_worker_hangs(digits, undisturbed):

@@ -21,6 +21,8 @@ from nearfar.parameter_server.worker import Shard
 
 _ASSUMED_BANDWIDTH = 1.25e9
 """10 Gbit/s, where runs have to be reproducible and nothing is declared."""
+_MOST_FAILED_STARTS = 3
+"""Workers in a row that fail to start, after which one is given up: a process may die while it starts, too."""
 
 
 @dataclass(eq=False)
@@ -79,7 +81,9 @@ class Members:
         self._wanted = job.workers
         self._orphans: list[int] = []
         self._lost_with_gone = 0
+        self._failed_starts = 0
         self._first_error: BaseException | None = None
+        """Since a worker was last well."""
         self._alone_since = math.inf
 
     @property
@@ -122,8 +126,13 @@ class Members:
         except (RayTaskError, *LOST) as error:
             cause = error.cause if isinstance(error, RayTaskError) else error
             self._first_error = self._first_error or cause
-            self._wanted -= 1
+            self._failed_starts += 1
+            if self._failed_starts < _MOST_FAILED_STARTS:
+                self._ask_for_one()
+            else:
+                self._wanted -= 1
             return
+        self._failed_starts, self._first_error = 0, None
         self._arrived.append(member)
 
     def take_in(self) -> list[Member]:
