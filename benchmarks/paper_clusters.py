@@ -74,13 +74,9 @@ def _compared(
     alone = run_on((machine,), "asp").runs[0]
     first = alone.curve
     if first[-1].objective >= first[0].objective:
-        why = f"one machine does not learn: gradients are {alone.staleness:.0f} steps stale ({alone.usage.bottleneck})"
-        return {
-            "stragglers": stragglers,
-            "left_out": f"one machine does not learn: {stale}",
-            "ratio": 0.0,
-            "cluster": cluster.describe(),
-        }
+        stale = f"gradients are {alone.staleness:.0f} steps stale ({alone.usage.bottleneck})"
+        left_out = f"one machine does not learn: {stale}"
+        return {"stragglers": stragglers, "left_out": left_out, "ratio": 0.0, "cluster": cluster.describe()}
     goal = first[-1].objective + NEARLY * (first[0].objective - first[-1].objective)
     found = {one: _worth(run_on((machine, 4 * machine), one, goal)) for one in CONSISTENCIES}
     bottleneck = found["asp"]["bottleneck"]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nearfar as nf
+from nearfar.engine import threads
 from nearfar.engine.threads import ThreadsEngine
 from nearfar.errors import WorkerFailed
 from nearfar.model import training
@@ -58,14 +59,14 @@ class PausedServer:
         update = Server.update
         paused = threading.Event()
 
-        def held_back(server, timeout=0):
+        def held_back(server, timeout=0, *, then=0.0):
             if not paused.is_set():
                 paused.set()
                 self._until_still(recorder)
                 self.steps_while_paused = dict(recorder.steps)
                 self.copies = [worker.local.copy() for worker in recorder.workers.values()]
                 assert server.version == 0
-            return update(server, timeout)
+            return update(server, timeout, then=then)
 
         monkeypatch.setattr(Server, "update", held_back)
 
@@ -138,8 +139,8 @@ def test_every_batch_of_every_shard_is_applied_once(monkeypatch, digits):
     seen: list[tuple[int, int]] = []
     update = Server.update
 
-    def recorded(server, timeout=0):
-        applied = update(server, timeout)
+    def recorded(server, timeout=0, *, then=0.0):
+        applied = update(server, timeout, then=then)
         seen.extend((one.push.shard, one.push.shard_clock) for one in applied)
         return applied
 
@@ -153,3 +154,18 @@ def test_every_batch_of_every_shard_is_applied_once(monkeypatch, digits):
 
 def test_training_uses_it_for_several_workers():
     assert training._ENGINES[nf.TrainingSettings(workers=2).chosen_engine] is ThreadsEngine
+
+
+@pytest.mark.parametrize(("far", "consistency"), [(0, "asp"), (0, "ssp:2"), (1 << 40, "asp")])
+def test_pushes_go_in_pairs_where_memory_is_far_and_nobody_waits_for_them(far, consistency, digits, monkeypatch):
+    waits, update = set(), Server.update
+
+    def noted(server, timeout, *, then=0.0):
+        waits.add(then > 0)
+        return update(server, timeout, then=then)
+
+    monkeypatch.setattr(Server, "update", noted)
+    monkeypatch.setattr(threads, "_FAR", far)
+    result = nf.train(*digits, settings_of(consistency))
+    assert result.history[-1].step == 60
+    assert waits == {far == 0 and consistency == "asp"}

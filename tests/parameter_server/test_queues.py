@@ -39,6 +39,19 @@ def test_who_finds_it_full_waits_until_there_is_room() -> None:
     assert queue.take_all() == [2]
 
 
+def test_the_first_one_waits_a_while_for_a_second() -> None:
+    queue: BoundedQueue[int] = BoundedQueue(4)
+    queue.put(1)
+    began = time.monotonic()
+    assert queue.take_all(then=0.05) == [1]
+    assert time.monotonic() - began >= 0.05
+    queue.put(2)
+    threading.Timer(0.05, queue.put, [3]).start()
+    assert queue.take_all(then=30.0) == [2, 3]
+    assert queue.take_all(timeout=0, then=30.0) == []  # nothing waits for nothing
+    assert time.monotonic() - began < 20
+
+
 def test_nothing_is_lost_or_doubled_between_many_threads() -> None:
     queue: BoundedQueue[tuple[int, int]] = BoundedQueue(7)
     taken: list[tuple[int, int]] = []

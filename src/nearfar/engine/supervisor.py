@@ -22,7 +22,7 @@ _BETTER_BY = 1e-3
 """The share by which the held-out objective has to fall to count as better."""
 _DROPS = 2
 """How often a plateau makes the steps smaller before it ends the training."""
-_WRITING_SHARE = 20
+_WRITING_SHARE = 50
 """A checkpoint that takes long to write is followed by a pause this many times as long."""
 
 

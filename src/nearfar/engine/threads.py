@@ -5,6 +5,7 @@ reference, so a computing thread does it itself; the calling thread is the serve
 other only through queues and, where consistency asks for it, through the clocks.
 """
 
+import math
 import threading
 import time
 from queue import SimpleQueue
@@ -21,6 +22,10 @@ from nearfar.settings import EngineName
 
 _PATIENCE = 0.05
 """Seconds that the update thread waits for a push before it looks around."""
+_FAR = 32 << 20
+"""Bytes of L from which on memory is what an update waits for, and pushes go in pairs."""
+_PAIRING = 0.5
+"""Seconds that a push then waits for another one."""
 
 
 class ThreadsEngine:
@@ -66,9 +71,10 @@ class _Run:
             for thread in threads:
                 thread.start()
         first_error: BaseException | None = None
+        pairing = self._pairing()
         try:
             while self._computing() or self._job.server.waiting:
-                if self._supervisor.attend(self._job.server.update(timeout=_PATIENCE)):
+                if self._supervisor.attend(self._job.server.update(timeout=_PATIENCE, then=pairing)):
                     break
                 while not self._failures.empty():
                     worker, error = self._failures.get()
@@ -78,6 +84,12 @@ class _Run:
             self._end()
         if not self._workers:
             raise WorkerFailed(f"every worker failed; the first with: {first_error}") from first_error
+
+    def _pairing(self) -> float:
+        """How long a push waits for another: not where anyone waits for it to be applied."""
+        job = self._job
+        is_worth_it = job.server.Lt.nbytes >= _FAR and job.workers * job.threads_per_worker > 1 and job.slots > 1
+        return _PAIRING if is_worth_it and math.isinf(job.clocks.slack) else 0.0
 
     def _compute(self, worker: Worker) -> None:
         """One computing thread."""

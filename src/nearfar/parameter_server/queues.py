@@ -27,10 +27,14 @@ class BoundedQueue(Generic[Item]):
             self._changed.notify_all()
             return True
 
-    def take_all(self, timeout: float | None = None) -> list[Item]:
-        """All that waits, oldest first, waiting for the first one; empty if there was none in time."""
+    def take_all(self, timeout: float | None = None, *, then: float = 0.0) -> list[Item]:
+        """All that waits, oldest first, waiting for the first one; empty if there was none in time.
+
+        The first one waits up to ``then`` seconds for a second.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._items), timeout)
+            if self._changed.wait_for(lambda: bool(self._items), timeout) and then:
+                self._changed.wait_for(lambda: len(self._items) > 1, then)
             items = list(self._items)
             self._items.clear()
             self._changed.notify_all()
