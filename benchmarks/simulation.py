@@ -1,7 +1,7 @@
 """How well the simulated engine predicts real ones on this machine: steps a second, and what a second worker is worth.
 
-Costs are measured before each pair of runs, by the rules of ``nearfar plan``; for Ray also what a call and the copies
-of a push take of both processes. None is taken from the runs that are predicted. The simulated machine has as many
+Costs are measured before each round, by the rules of ``nearfar plan``; for Ray also what a call and the copies of a
+push take of both processes. None is taken from the runs that are predicted. The simulated machine has as many
 cores as this one, and the server's update takes its share of them, as here.
 """
 
@@ -41,7 +41,8 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 
 
 def _engine(problem: Paired, engine: Name, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
-    one, two = ([_round(problem, engine, workers, steps, seed) for seed in range(rounds)] for workers in (1, 2))
+    found = [_round(problem, engine, steps, seed) for seed in range(rounds)]
+    one, two = ([both[workers] for both in found] for workers in (1, 2))
     for workers, found in (("1 worker", one), ("2 workers", two)):
         for what in ("steps_per_second", "seconds_to_objective"):
             name = f"{what.replace('_', ' ')}, {workers}, {engine}, {problem.name}"
@@ -63,15 +64,21 @@ def _compared(what: str, real: list[float], simulated: list[float]) -> dict[str,
     }
 
 
-def _round(problem: Paired, engine: Name, workers: int, steps: int, seed: int) -> tuple[Figures, Figures]:
-    settings = problem.training_settings(engine="threads", workers=workers, steps=steps)
-    costs = planned_costs(problem.X, problem.pairs, settings)
+def _round(problem: Paired, engine: Name, steps: int, seed: int) -> dict[int, tuple[Figures, Figures]]:
+    """What is real and what is simulated for 1 and 2 workers, by costs that are measured once, before all of it."""
+    costs = planned_costs(problem.X, problem.pairs, problem.training_settings(engine="threads", steps=steps))
     if engine == "ray":
         costs = _with_messages(costs)
     cluster = SimulatedCluster(
         machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed,
         pulls="before" if engine == "threads" else "behind",
     )  # fmt: skip
+    return {workers: _both(problem, engine, cluster, workers, steps) for workers in (1, 2)}
+
+
+def _both(
+    problem: Paired, engine: Name, cluster: SimulatedCluster, workers: int, steps: int
+) -> tuple[Figures, Figures]:
     real = problem.train(engine=engine, workers=workers, steps=steps)
     simulated = problem.train(on=SimulatedEngine(cluster), workers=workers, steps=steps)
     worst = max(real[-1].objective, simulated[-1].objective)
