@@ -15,12 +15,11 @@ from typing import Any
 import nearfar as nf
 from benchmarks.problems import Paired, paired
 from nearfar.engine.simulated import SimulatedCluster, Stragglers
-from nearfar.experiments.protocol import PAPER, StudyName
+from nearfar.experiments.protocol import PAPER
 from nearfar.experiments.simulation import Simulation, planned_costs, simulate
 from nearfar.model.preparation import prepare
 
 CONSISTENCIES = ("asp", "ssp:4", "bsp")
-FEATURES: dict[StudyName, int] = {"mnist": 784, "imnet-63k": 21_504, "imnet-1m": 21_504}
 PAPER_RATE = 1.25e9
 STRAGGLERS = Stragglers(4.0, share=1 / 16)
 SPREAD = 0.1
@@ -40,9 +39,9 @@ MOVED_BY = {
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
     problem = paired(small=small)
-    for shape, features in FEATURES.items():
+    for shape, paper in PAPER.items():
         measured = planned_costs(problem.X, problem.pairs, _settings(problem, 1, small=small), shape=shape)
-        paper, flops = PAPER[shape], 4 * PAPER[shape].batch_size * features * PAPER[shape].rank
+        flops = 4 * paper.batch_size * paper.features * paper.rank
         of_paper = replace(measured, compute_seconds=flops / PAPER_RATE)
         cases = [
             ("the paper's", of_paper, None, "one step size"),

@@ -75,9 +75,8 @@ def test_a_section_of_results_takes_the_place_of_its_last_one(tmp_path):
     record(page, "speed", ['{"ratio": 2}'], order)
     record(page, "size", ['{"ratio": 3}', '{"ratio": 4}'], order)
     text = page.read_text()
-    assert [text.index(part) for part in ("## speed", '{"ratio": 2}', "## size", '3}\n{"ratio": 4}')] == sorted(
-        text.index(part) for part in ("## speed", '{"ratio": 2}', "## size", '3}\n{"ratio": 4}')
-    )
+    places = [text.index(part) for part in ("## speed", '{"ratio": 2}', "## size", '3}\n{"ratio": 4}')]
+    assert places == sorted(places)
     assert '{"ratio": 1}' not in text
     assert text.count("```") == 4
 

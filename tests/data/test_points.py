@@ -117,13 +117,6 @@ def test_a_column_of_both_rows_is_one_entry_of_their_sparse_difference(seed, n_f
     np.testing.assert_array_equal(as_dense(found), (X[left] - X[right]).toarray())
 
 
-def test_differences_of_very_sparse_rows_keep_both_entries_of_a_column():
-    X = sp.csr_matrix(([1.0, 2.0, 5.0, 7.0], ([0, 0, 1, 1], [3, 4, 3, 9])), shape=(2, 10_000), dtype=np.float32)
-    found = as_points(X).differences(np.array([0]), np.array([1]))
-    assert found.columns.tolist() == [3, 4, 3, 9]
-    np.testing.assert_array_equal(as_dense(found), (X[0] - X[1]).toarray())
-
-
 @pytest.mark.parametrize("kind", ["i4", "u4", "u8"])
 @pytest.mark.parametrize("store", [np.float32, sp.csr_matrix], ids=["dense", "sparse"])
 def test_indices_may_be_of_any_whole_type_and_any_stride(store, kind):

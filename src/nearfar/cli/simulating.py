@@ -14,7 +14,8 @@ from nearfar.data.dataset import Dataset
 from nearfar.display import print_table
 from nearfar.engine.simulated.cluster import Costs, Death, Pause, Pulls, SimulatedCluster, Stragglers
 from nearfar.errors import InvalidSettings
-from nearfar.experiments.simulation import PaperShape, SimulatedRun, Simulation, check, planned_costs
+from nearfar.experiments.protocol import StudyName
+from nearfar.experiments.simulation import SimulatedRun, Simulation, check, planned_costs
 from nearfar.experiments.simulation import simulate as simulate_training
 from nearfar.settings import TrainingSettings
 from nearfar.sizes import bandwidth_bytes, duration_seconds, duration_text
@@ -60,7 +61,7 @@ def simulate(
     push_bytes: Annotated[float | None, typer.Option(help="Of a push; by default as it is.")] = None,
     pull_bytes: Annotated[float | None, typer.Option(help="Of a pull of all rows; by default as it is.")] = None,
     as_: Annotated[
-        PaperShape | None,
+        StudyName | None,
         typer.Option("--as", help="Take the costs of this problem of the paper instead of those of the dataset."),
     ] = None,
     goal: Annotated[
@@ -131,12 +132,12 @@ class _Given:
     push_bytes: float | None
     pull_bytes: float | None
 
-    def is_enough(self, shape: PaperShape | None) -> bool:
+    def is_enough(self, shape: StudyName | None) -> bool:
         """Whether nothing has to be measured."""
         needed = [self.compute, self.server_seconds] + ([self.push_bytes, self.pull_bytes] if shape else [])
         return None not in needed
 
-    def costs(self, measured: Costs | None, shape: PaperShape | None) -> Costs:
+    def costs(self, measured: Costs | None, shape: StudyName | None) -> Costs:
         """What was given, and what was measured where nothing was; messages of the dataset itself are as they are."""
         found = measured or Costs(0.0, 0.0)
         return Costs(
@@ -146,7 +147,7 @@ class _Given:
             found.pull_bytes if self.pull_bytes is None and shape else self.pull_bytes,
         )
 
-    def sources(self, shape: PaperShape | None) -> dict[str, str]:
+    def sources(self, shape: StudyName | None) -> dict[str, str]:
         """Where each cost comes from."""
         of = f", at the size of {shape}" if shape else ""
         sent = f"counted{of}" if shape else "real"

@@ -82,9 +82,9 @@ def sparse_differences(
 
     The left row's entries, then those of the right row whose columns the left one has not; what both have is one entry.
     ``places`` has any number for each column: where in the row the left one's entry was written. There is no branch on
-    it, since none could be foreseen. If it is empty, what both have stays two entries. An empty scale stands for ones.
+    it, since none could be foreseen. An empty scale stands for ones.
     """
-    scaled, merges, position = len(inverse_scale) > 0, len(places) > 0, 0
+    scaled, position = len(inverse_scale) > 0, 0
     for i in range(len(left)):
         first = position
         starts[i] = first
@@ -93,8 +93,7 @@ def sparse_differences(
             value = np.float32(data[j]) if halves is None else halves[data[j]]
             out_values[position] = value * inverse_scale[column] if scaled else value
             out_columns[position] = column
-            if merges:
-                places[column] = position - first
+            places[column] = position - first
             position += 1
         n_left = position - first
         for j in range(indptr[right[i]], indptr[right[i] + 1]):
@@ -102,10 +101,6 @@ def sparse_differences(
             value = np.float32(data[j]) if halves is None else halves[data[j]]
             if scaled:
                 value *= inverse_scale[column]
-            if not merges:
-                out_values[position], out_columns[position] = -value, column
-                position += 1
-                continue
             place = places[column]
             written = (place >= 0) & (place < n_left)
             place = first + place if written else first

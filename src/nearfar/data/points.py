@@ -25,8 +25,6 @@ _HALVES: Floats = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np
 """What each of the bit patterns of a half float means."""
 
 _BLOCK_BYTES = 32 << 20
-_WORTH_MERGING = 0.005
-"""The density from which on two points often have a column in common, so that one entry for both saves work."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +193,7 @@ class SparsePoints(Points):
         scratch = scratch or Scratch()
         out = self._empty(np.concatenate((left, right)), len(left), scratch)
         data, columns, indptr = self._arrays
-        merges = self.stored_per_point > _WORTH_MERGING * self.n_features
-        places = scratch.array("places of columns", (self.n_features if merges else 0,), np.int32)
+        places = scratch.array("places of columns", (self.n_features,), np.int32)
         size = gather.sparse_differences(
             *_readable(data), columns, indptr, left, right, self._inverse_scale, places,
             out.starts, out.values, out.columns,

@@ -28,6 +28,9 @@ class _Paper:
     """A study as the paper has it."""
 
     points: int
+    features: int
+    nonzeros: int | None
+    """Of a point; None where points are dense."""
     rank: int
     batch_size: int
     pairs: int
@@ -42,9 +45,9 @@ class _Paper:
 
 
 PAPER: dict[StudyName, _Paper] = {
-    "mnist": _Paper(60_000, 600, 1000, 100_000, 10_000, 16, 1.0, 300, 1),
-    "imnet-63k": _Paper(63_000, 10_000, 100, 100_000, 10_000, 64, 0.1, 600, 8),
-    "imnet-1m": _Paper(1_000_000, 1000, 1000, 100_000_000, 100_000, 64, 0.02, 200, 8),
+    "mnist": _Paper(60_000, 784, None, 600, 1000, 100_000, 10_000, 16, 1.0, 300, 1),
+    "imnet-63k": _Paper(63_000, 21_504, 1075, 10_000, 100, 100_000, 10_000, 64, 0.1, 600, 8),
+    "imnet-1m": _Paper(1_000_000, 21_504, 1075, 1000, 1000, 100_000_000, 100_000, 64, 0.02, 200, 8),
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,32 +19,13 @@ from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
 from nearfar.engine.simulated.usage import Usage
 from nearfar.errors import Diverged, InvalidRun, InvalidSettings
+from nearfar.experiments.protocol import PAPER, StudyName
 from nearfar.files import make_folder, write_text
 from nearfar.model.preparation import prepare
 from nearfar.model.training import train
 from nearfar.parameter_server.progress import Report
 from nearfar.planning import plan, stand_in
 from nearfar.settings import TrainingSettings, slack
-
-PaperShape = Literal["mnist", "imnet-63k", "imnet-1m"]
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """One of the paper's problems."""
-
-    points: int
-    features: int
-    nonzeros: int | None
-    rank: int
-    batch_size: int
-
-
-_SHAPES: dict[PaperShape, _Shape] = {
-    "mnist": _Shape(60_000, 784, None, 600, 1000),
-    "imnet-63k": _Shape(63_000, 21_504, 1075, 10_000, 100),
-    "imnet-1m": _Shape(1_000_000, 21_504, 1075, 1000, 1000),
-}
 
 
 @dataclass(frozen=True)
@@ -257,7 +238,7 @@ def _sane(tried: Sequence[SimulatedRun | Diverged]) -> list[SimulatedRun]:
 
 
 def planned_costs(
-    points: Any, constraints: Constraints, settings: TrainingSettings, *, shape: PaperShape | None = None
+    points: Any, constraints: Constraints, settings: TrainingSettings, *, shape: StudyName | None = None
 ) -> Costs:
     """What a step costs on a machine like this one, all of whose cores are busy, as ``nearfar plan`` measures it.
 
@@ -270,7 +251,7 @@ def planned_costs(
     """
     given = (points, constraints)
     if shape is not None:
-        as_in = _SHAPES[shape]
+        as_in = PAPER[shape]
         given = stand_in(as_in.points, as_in.features, as_in.nonzeros, pairs=True)
         settings = replace(
             settings, rank=as_in.rank, batch_size=as_in.batch_size, loss="hinge", block_size=None, per_class=None

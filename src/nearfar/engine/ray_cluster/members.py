@@ -78,7 +78,6 @@ class Members:
         self._joining: dict[Any, Member] = {}
         self._arrived: list[Member] = []
         self._next_number = 0
-        self._wanted = job.workers
         self._orphans: list[int] = []
         self._lost_with_gone = 0
         self._failed_starts = 0
@@ -101,9 +100,9 @@ class Members:
     def place(self) -> None:
         """Start the workers' processes; the first ones needed are waited for."""
         self._parcel = ray.put(pack(self._part()))
-        for _ in range(self._wanted):
+        for _ in range(self._job.workers):
             self._ask_for_one()
-        needed = min(self._wanted, self._options.min_workers or self._wanted)
+        needed = min(self._job.workers, self._options.min_workers or self._job.workers)
         deadline = time.monotonic() + self._options.start_timeout
         while len(self._arrived) < needed:
             left = deadline - time.monotonic()
@@ -129,8 +128,6 @@ class Members:
             self._failed_starts += 1
             if self._failed_starts < _MOST_FAILED_STARTS:
                 self._ask_for_one()
-            else:
-                self._wanted -= 1
             return
         self._failed_starts, self._first_error = 0, None
         self._arrived.append(member)
@@ -153,8 +150,6 @@ class Members:
         self._lost_with_gone += max(0, member.taken - member.taken_at_cut)
         if again:
             self._ask_for_one()
-        else:
-            self._wanted -= 1
         others = list(self.active.values())
         if not others:
             self._orphans += member.shards
