@@ -137,7 +137,7 @@ def test_the_tables_say_what_was_simulated_and_what_came_of_it(dataset, tmp_path
     )  # fmt: skip
     for said in (
         "1 Gbit/s each way", "200 µs", "10 ms (given)", "1 ms (given)", "2 MB (given)", "as it is (real)", "0.1",
-        "1, slower by 4", "worker 0 at 10 ms for 20 ms", "with pushes", "one, on a machine of its own",
+        "1, slower by 4", "worker 0 at 10 ms for 20 ms", "behind computing", "one, on a machine of its own",
         f"real, of {dataset}", "1 asp", "4 ssp:2", "4 bsp", "bottleneck", "server's link", "held-out objective after",
     ):  # fmt: skip
         assert said in " ".join(printed.split()), said
