@@ -1,11 +1,10 @@
 """``python -m benchmarks.soak [MINUTES]``: trains on Ray while a random fault strikes every so often.
 
-At the end it prints one line of JSON: what was lost, whether the counts agree, and the memory of all processes together
-in the last third of the time against that in the middle third (medians).
+It prints a line of JSON every five minutes and at the end: what was lost, whether the counts agree, and the memory of
+all processes together in the last third of the time so far against that in the middle third (medians).
 """
 
 import json
-import math
 import os
 import random
 import signal
@@ -14,6 +13,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ FAULTS = {
 }
 EVERY = 30.0
 """Seconds between two faults."""
+TELL_EVERY = 300.0
 HANG_AFTER = 10.0
 
 
@@ -66,50 +68,75 @@ def actors(kind: str) -> list[int]:
     return sorted(found)
 
 
-def soak(minutes: float, every: float) -> dict[str, Any]:
-    """Train for so many minutes under faults, and say what became of it."""
-    problem = paired(small=False)
-    memory: list[tuple[float, int]] = []
+@dataclass
+class Soak:
+    """What is seen of a training under faults."""
 
-    def watch(report: Report) -> None:
+    data: str
+    faults: Faults
+    reports: list[Report] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    """Anonymous bytes of all processes together, at each report."""
+
+    def watch(self, report: Report) -> None:
+        """Note how it is at a report."""
         everyone = [os.getpid(), *actors("WorkerActor"), *actors("ServerActor")]
-        memory.append((report.seconds, sum(anonymous_bytes(process) for process in everyone)))
+        self.reports.append(report)
+        self.memory.append(sum(anonymous_bytes(process) for process in everyone))
+
+    def figures(self) -> dict[str, Any]:
+        """What became of it so far."""
+        last, count = self.reports[-1], len(self.reports)
+        counted = sum(worker["steps"] for worker in last.workers)
+        middle, end = (self._memory(last.seconds * i / 3, last.seconds * (i + 1) / 3) for i in (1, 2))
+        return {
+            "benchmark": "soak",
+            "data": self.data,
+            "minutes": round(last.seconds / 60, 1),
+            "faults": dict(self.faults.struck),
+            "steps": last.step,
+            "lost": last.lost,
+            "counted": counted,
+            "untold": last.step + last.lost - counted,
+            "objective": [round(self.reports[i].objective, 4) for i in (0, count // 4, count // 2, -1)],
+            "ap": last.ap,
+            "megabytes": [round(middle / 1e6), round(end / 1e6)],
+            "ratio": round(end / max(1, middle), 3),
+        }
+
+    def _memory(self, from_: float, to: float) -> float:
+        within = [used for report, used in zip(self.reports, self.memory, strict=True) if from_ <= report.seconds <= to]
+        return statistics.median(within or [0])
+
+
+def soak(minutes: float, every: float, on_figures: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    """Train for so many minutes under faults, and say what became of it; on the way, too, where that is asked for."""
+    problem = paired(small=False)
+    faults = Faults(every)
+    seen = Soak(problem.name, faults)
+    told = 0.0
+
+    def tell(report: Report) -> None:
+        nonlocal told
+        if on_figures and report.seconds - told > TELL_EVERY:
+            told = report.seconds
+            on_figures(seen.figures())
 
     engine = nf.RayEngine(nf.RayOptions(servers=2, hang_after=HANG_AFTER, start_timeout=120.0))
-    faults = Faults(every)
     faults.start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        history = problem.train(
-            on=engine, watched_by=[watch], workers=2, minutes=minutes, report_every=100, checkpoint_every=5.0
+        problem.train(
+            on=engine, watched_by=[seen.watch, tell], workers=2, minutes=minutes, report_every=100, checkpoint_every=5.0
         )
     faults.stop()
-    last = history[-1]
-    middle, end = (
-        statistics.median([used for seconds, used in memory if from_ <= seconds / (60 * minutes) < to] or [0])
-        for from_, to in ((1 / 3, 2 / 3), (2 / 3, math.inf))
-    )
-    counted = sum(worker["steps"] for worker in last.workers)
-    return {
-        "benchmark": "soak",
-        "data": problem.name,
-        "minutes": minutes,
-        "faults": faults.struck,
-        "steps": last.step,
-        "lost": last.lost,
-        "counted": counted,
-        "untold": last.step + last.lost - counted,
-        "objective": [round(history[i].objective, 4) for i in (0, len(history) // 4, len(history) // 2, -1)],
-        "ap": last.ap,
-        "megabytes": [round(middle / 1e6), round(end / 1e6)],
-        "ratio": round(end / max(1, middle), 3),
-    }
+    return seen.figures()
 
 
 def main() -> None:
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     began = time.monotonic()
-    figures = soak(minutes, EVERY)
+    figures = soak(minutes, EVERY, lambda so_far: print(json.dumps(so_far), flush=True))
     print(json.dumps(figures | {"seconds": round(time.monotonic() - began)}))
     left = actors("WorkerActor") + actors("ServerActor")
     sys.exit(bool(left) or figures["untold"] < 0)
