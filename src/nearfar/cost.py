@@ -10,6 +10,8 @@ REPORT_SHARE = 1 / 30
 
 _FEWEST_STEPS = (10, 25)
 """Steps between two reports, at the least: closer ones differ by noise. An epoch, if that is between the two."""
+_FAR = 32 << 20
+"""Bytes of L from which on each pass over it waits for memory."""
 _WORTH_ALL_CORES = 5e8
 """Flops of a step from which on its products gain by being split over all cores."""
 
@@ -86,6 +88,14 @@ def factors_are_cheaper(rows: int, entries: float, touched: int, rank: int, *, s
 def are_most_features(touched: float, n_features: int) -> bool:
     """Whether a gradient covers so many features that the next one, of any worker, covers most of the same."""
     return touched > n_features / 2
+
+
+def is_far(L_bytes: float, threads: int) -> bool:
+    """Whether L is so large that threads of one process are to go over it as seldom as can be.
+
+    Their pushes then go in pairs, and batches that need most of L pack it without a copy of their own in between.
+    """
+    return threads > 1 and L_bytes >= _FAR
 
 
 def worth_all_cores(flops_a_step: float) -> bool:

@@ -100,7 +100,8 @@ class Plan:
     def memory(self) -> dict[str, float]:
         """Bytes a process, with as many gradients under way as there will be; each machine has its range of L."""
         threads = self.sizes.workers * self.sizes.threads_per_worker
-        waiting = min(threads * (self.sizes.slots - 1), math.ceil(self.update_seconds / self.step_seconds))
+        waiting = math.ceil(self.update_seconds / self.step_seconds) + self.sizes.goes_in_pairs
+        waiting = min(threads * (self.sizes.slots - 1), waiting)
         under_way = (threads + waiting) * self.sizes.gradient_bytes
         parts = {**self.sizes.memory, "gradients under way": under_way}
         if self.machines == 1:
@@ -157,6 +158,8 @@ def plan(
         prepared = prepare(points, constraints, small, labels=None, loss=None, start=None)
     rates = measured_rates(prepared, prepared.sizes)
     sizes = fitted(replace(prepared.sizes, rank=settings.rank or prepared.rank), settings)
+    if machines > 1:
+        sizes = replace(sizes, hands_over=False)
     count = len(constraints) if n_constraints is None else n_constraints
     return Plan(sizes, rates, os.cpu_count() or 1, machines, bandwidth, count)
 
@@ -189,12 +192,12 @@ def measured_rates(prepared: Prepared, sizes: Sizes) -> Rates:
         gradient = _seconds([probe.gradient for probe in probes])
         pull = _seconds([probe.pull for probe in probes])
         update = _seconds([probe.update for probe in probes])
-    one = replace(sizes, has_copies=True)
+    one = replace(sizes, has_copies=True, hands_over=False)  # as the probes do it
     return Rates(
         gather=sizes.batch.rows * sizes.batch.entries / gather,
         products=sizes.flops / gradient,
         pull=one.pull_bytes / pull,
-        update=sizes.update_bytes / update,
+        update=one.update_bytes / update,
     )
 
 

@@ -62,6 +62,8 @@ class Sizes:
     threads_per_worker: int = 1
     has_copies: bool = False
     """Whether workers have copies of L: not where one worker trains alone."""
+    hands_over: bool = False
+    """Whether workers are in the server's memory, and none waits until a push is applied."""
     slots: int = 1
     """Gradients that each worker may have under way."""
     update_rule: str = "adam"
@@ -77,6 +79,28 @@ class Sizes:
     @property
     def L_bytes(self) -> float:  # noqa: N802 - the paper's letter
         return _FLOAT * self.n_features * self.rank
+
+    @property
+    def goes_in_pairs(self) -> bool:
+        """Whether pushes wait for each other, to be applied in one pass over L."""
+        return self.hands_over and cost.is_far(self.L_bytes, self.workers * self.threads_per_worker) and self.slots > 1
+
+    @property
+    def packs_from_server(self) -> bool:
+        """Whether workers pack their batches' rows of L from the server's, and have no other copy of it."""
+        batch = self.batch
+        return (
+            self.hands_over
+            and cost.is_far(self.L_bytes, self.workers * self.threads_per_worker)
+            and batch.is_sparse
+            and cost.are_most_features(batch.touched, self.n_features)
+            and cost.sparse_form(batch.rows, batch.rows * batch.entries, batch.touched, self.rank) == "blocks"
+        )
+
+    @property
+    def copied_rows(self) -> int:
+        """Rows of L that a step brings up to date in its worker's copy."""
+        return self.batch.touched if self.has_copies and not self.packs_from_server else 0
 
     @property
     def gradient_bytes(self) -> float:
@@ -102,19 +126,20 @@ class Sizes:
 
     @property
     def update_bytes(self) -> float:
-        """What the server reads and writes to apply one push: the gradient once, L and the rule's state twice."""
-        return _FLOAT * self.batch.touched * self.rank * (1 + 2 * (1 + _STATE_ARRAYS[self.update_rule]))
+        """What the server reads and writes to apply a push: the gradient once, L and the state twice, or for a pair."""
+        passes = (1 if self.goes_in_pairs else 2) * (1 + _STATE_ARRAYS[self.update_rule])
+        return _FLOAT * self.batch.touched * self.rank * (1 + passes)
 
     @property
     def pull_bytes(self) -> float:
         """What is read and written to bring a worker's copy up to date before a step."""
-        return 2 * _FLOAT * self.batch.touched * self.rank if self.has_copies else 0.0
+        return 2 * _FLOAT * self.copied_rows * self.rank
 
     @property
     def local_step_bytes(self) -> float:
         """What a worker reads and writes to change its own copy; not where others' steps would replace that at once."""
         replaced = self.workers > 1 and cost.are_most_features(self.batch.touched, self.n_features)
-        return 3 * _FLOAT * self.batch.touched * self.rank if self.has_copies and not replaced else 0.0
+        return 0.0 if replaced else 3 * _FLOAT * self.copied_rows * self.rank
 
     def compute_seconds(self, rates: Rates) -> dict[str, float]:
         """What a computing thread spends on a step, part by part."""
@@ -144,7 +169,7 @@ class Sizes:
             "Python and libraries": float(LIBRARIES),
             "L": self.L_bytes,
             f"state of {self.update_rule}": _STATE_ARRAYS[self.update_rule] * self.L_bytes,
-            "workers' copies of L": self.workers * self.L_bytes if self.has_copies else 0.0,
+            "workers' copies of L": self.workers * self.L_bytes if self.copied_rows else 0.0,
             "snapshots under way": self.L_bytes + self.workers * self.gradient_bytes if self.is_simulated else 0.0,
             "gradients under way": self.workers * self.slots * self.gradient_bytes,
             "best L": self.L_bytes if self.keeps_best else 0.0,

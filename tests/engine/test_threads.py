@@ -5,9 +5,10 @@ import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import nearfar as nf
-from nearfar.engine import threads
+from nearfar import cost
 from nearfar.engine.threads import ThreadsEngine
 from nearfar.errors import WorkerFailed
 from nearfar.model import training
@@ -165,7 +166,25 @@ def test_pushes_go_in_pairs_where_memory_is_far_and_nobody_waits_for_them(far, c
         return update(server, timeout, then=then)
 
     monkeypatch.setattr(Server, "update", noted)
-    monkeypatch.setattr(threads, "_FAR", far)
+    monkeypatch.setattr(cost, "_FAR", far)
     result = nf.train(*digits, settings_of(consistency))
     assert result.history[-1].step == 60
     assert waits == {far == 0 and consistency == "asp"}
+
+
+@pytest.mark.parametrize(("far", "consistency"), [(0, "asp"), (0, "bsp"), (1 << 40, "asp")])
+def test_batches_that_need_most_of_a_far_metric_pack_it_from_the_server(far, consistency, monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    X = sp.csr_matrix(rng.random((600, 60)) < np.where(np.arange(60) % 3 == y[:, None], 0.3, 0.02), dtype=np.float32)
+    copied, pull = [], Server.pull
+
+    def noted(server, features, local, known):
+        copied.append(len(features))
+        return pull(server, features, local, known)
+
+    monkeypatch.setattr(Server, "pull", noted)
+    monkeypatch.setattr(cost, "_FAR", far)
+    history = nf.train(X, y, settings_of(consistency, rank=16, block_size=400)).history
+    assert history[-1].objective < 0.8 * history[0].objective
+    assert (not copied) == (far == 0 and consistency == "asp")

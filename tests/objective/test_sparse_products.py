@@ -269,3 +269,17 @@ def test_the_same_input_gives_the_same_bits_in_every_thread():
         thread.join()
     for out in results[1:]:
         np.testing.assert_array_equal(out, results[0])
+
+
+def test_once_a_metric_is_packed_it_may_change():
+    X, pairs = sp.random(500, 200, 0.1, "csr", np.float32, random_state=0), np.arange(500).reshape(-1, 2)
+    points, Lt, batch = as_points(X), normal(200, 20), Batch(pairs[:125], pairs[125:])
+    kernel, gathered = GradientKernel(points, Hinge(), 20), Gatherer(points, 20).rows_of(batch)
+    expected, out = Gradient.empty(), Gradient.empty()
+    value = kernel.gradient(Lt, batch, gathered, expected)
+    products = kernel.to_pack(gathered)
+    assert products is not None
+    products.pack(Lt)
+    Lt.fill(np.nan)
+    assert kernel.gradient(products, batch, gathered, out) == value
+    np.testing.assert_array_equal(out.values, expected.values)

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from nearfar import cost
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.steps import steps_of
 from nearfar.errors import WorkerFailed
@@ -22,10 +23,8 @@ from nearfar.settings import EngineName
 
 _PATIENCE = 0.05
 """Seconds that the update thread waits for a push before it looks around."""
-_FAR = 32 << 20
-"""Bytes of L from which on memory is what an update waits for, and pushes go in pairs."""
 _PAIRING = 0.5
-"""Seconds that a push then waits for another one."""
+"""Seconds that a push waits for another one, where L is large and nobody waits for it to be applied."""
 
 
 class ThreadsEngine:
@@ -44,6 +43,8 @@ class ThreadsEngine:
 class _Run:
     def __init__(self, job: Job, supervisor: Supervisor) -> None:
         self._job, self._supervisor = job, supervisor
+        threads = job.workers * job.threads_per_worker
+        self._is_far = math.isinf(job.clocks.slack) and cost.is_far(job.server.Lt.nbytes, threads)
         self._stopping = threading.Event()
         self._failures: SimpleQueue[tuple[Worker, BaseException]] = SimpleQueue()
         self._workers = [self._worker(number) for number in range(job.workers)]
@@ -60,7 +61,8 @@ class _Run:
         local = np.empty_like(job.server.Lt)
         step = LocalStep(job.update_rule, len(local))
         shards = job.shards[number :: job.workers]
-        return Worker(number, job.sampler, shards, local, step, job.slots, clock=job.clocks.join(number))
+        near = job.server if self._is_far else None
+        return Worker(number, job.sampler, shards, local, step, job.slots, clock=job.clocks.join(number), near=near)
 
     def until_done(self) -> None:
         """The update thread: ends when all workers have, or at once when the supervisor says so.
@@ -71,7 +73,7 @@ class _Run:
             for thread in threads:
                 thread.start()
         first_error: BaseException | None = None
-        pairing = self._pairing()
+        pairing = _PAIRING if self._is_far and self._job.slots > 1 else 0.0
         try:
             while self._computing() or self._job.server.waiting:
                 if self._supervisor.attend(self._job.server.update(timeout=_PATIENCE, then=pairing)):
@@ -84,12 +86,6 @@ class _Run:
             self._end()
         if not self._workers:
             raise WorkerFailed(f"every worker failed; the first with: {first_error}") from first_error
-
-    def _pairing(self) -> float:
-        """How long a push waits for another: not where anyone waits for it to be applied."""
-        job = self._job
-        is_worth_it = job.server.Lt.nbytes >= _FAR and job.workers * job.threads_per_worker > 1 and job.slots > 1
-        return _PAIRING if is_worth_it and math.isinf(job.clocks.slack) else 0.0
 
     def _compute(self, worker: Worker) -> None:
         """One computing thread."""

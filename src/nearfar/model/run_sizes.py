@@ -34,6 +34,7 @@ def run_sizes(points: Points, first: Batch | Block, rank: int, settings: Trainin
         workers=settings.workers,
         threads_per_worker=settings.threads_per_worker,
         has_copies=settings.chosen_engine != "serial",
+        hands_over=settings.chosen_engine == "threads" and settings.consistency == "asp",
         update_rule=settings.update_rule,
         keeps_best=bool(settings.patience) or not settings.has_budget,
         judged_rows=min(2 * settings.held_out, len(points)),

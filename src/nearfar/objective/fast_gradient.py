@@ -23,7 +23,13 @@ from nearfar.objective.losses import (
     block_value_and_slopes,
     value_and_slopes,
 )
-from nearfar.objective.sparse_products import RowProducts, SparseProducts, SparseProjection, TouchedFeatures
+from nearfar.objective.sparse_products import (
+    BlockProducts,
+    RowProducts,
+    SparseProducts,
+    SparseProjection,
+    TouchedFeatures,
+)
 
 _WORTH_DROPPING = 0.9
 """If no more than this share of the rows has a slope, the others are dropped before the backward product."""
@@ -150,9 +156,16 @@ class GradientKernel:
         self._scratch = Scratch()
         self._sparse = SparseProducts(points.n_features if points.is_sparse else 0)
 
-    def gradient(self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", out: Gradient) -> float:
-        """The batch's objective; its gradient is written to ``out``."""
+    def to_pack(self, gathered: "GatheredRows") -> BlockProducts | None:
+        """The products of a batch, if they need L packed; :meth:`gradient` then takes them in its place."""
         products = self._products(gathered)
+        return products.prepare() if isinstance(products, BlockProducts) else None
+
+    def gradient(
+        self, Lt: Floats | BlockProducts, batch: Batch | Block, gathered: "GatheredRows", out: Gradient
+    ) -> float:
+        """The batch's objective; its gradient is written to ``out``."""
+        products = Lt if isinstance(Lt, BlockProducts) else self._products(gathered)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite shows in the objective
             value, C = self._coefficients(Lt, batch, gathered, products)
             self._backward(gathered, products, C, out)
@@ -172,11 +185,13 @@ class GradientKernel:
         return self._sparse.of(rows, gathered.features, self._rank) if isinstance(rows, SparseRows) else None
 
     def _coefficients(
-        self, Lt: Floats, batch: Batch | Block, gathered: "GatheredRows", products: RowProducts | None
+        self, Lt: Floats | BlockProducts, batch: Batch | Block, gathered: "GatheredRows", products: RowProducts | None
     ) -> tuple[float, Floats]:
         rows = gathered.rows
         Z = self._scratch.array("Z", (len(rows), self._rank))
-        if products:
+        if isinstance(Lt, BlockProducts):
+            Lt.project_packed(Z)
+        elif products:
             products.project(Lt, Z)
         else:
             assert not isinstance(rows, SparseRows)

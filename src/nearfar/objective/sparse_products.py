@@ -122,10 +122,25 @@ class _DenseProducts(RowProducts):
         return dense
 
 
-class _BlockProducts(RowProducts):
+class BlockProducts(RowProducts):
+    """In blocks, with packed rows of L: once those are there, L itself is no longer needed."""
+
     def project(self, Lt: Floats, out: Floats) -> None:
-        packed = sparse_kernels.pack(Lt, self._order.columns, self._order.places, self._scratch)
-        sparse_kernels.multiply(self._cut, packed, out, self._scratch)
+        self.pack(Lt)
+        self.project_packed(out)
+
+    def pack(self, Lt: Floats) -> None:
+        """Take the rows of L that the products need."""
+        self._packed = sparse_kernels.pack(Lt, self._order.columns, self._order.places, self._scratch)
+
+    def project_packed(self, out: Floats) -> None:
+        """``out = V Lᵀ``, of the rows of L that are packed."""
+        sparse_kernels.multiply(self._cut, self._packed, out, self._scratch)
+
+    def prepare(self) -> "BlockProducts":
+        """Do first what does not need L."""
+        _ = self._cut
+        return self
 
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
         turned = sparse_cut.transposed(self._cut, self._order, kept, self._scratch)
@@ -158,4 +173,4 @@ class _PlainProducts(RowProducts):
         kernels.weighted_sums(starts, in_rows, values, C, out)
 
 
-_FORMS: dict[str, type[RowProducts]] = {"dense": _DenseProducts, "blocks": _BlockProducts, "rows": _PlainProducts}
+_FORMS: dict[str, type[RowProducts]] = {"dense": _DenseProducts, "blocks": BlockProducts, "rows": _PlainProducts}

@@ -2,7 +2,8 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,12 @@ class Server:
         with self._changing:
             changed = self._row_versions[rows] > known
             return features[changed], self.Lt[rows[changed]], self.version
+
+    @contextmanager
+    def unchanged(self) -> Iterator[tuple[Floats, int]]:
+        """All rows and their version, for a reader in the same memory; nothing is applied until it has done."""
+        with self._changing:
+            yield self.Lt, self.version
 
     def copy_to(self, out: Floats) -> int:
         """Write all rows to ``out``, as they are at one version, which is returned."""

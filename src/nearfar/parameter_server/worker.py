@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from nearfar import cost
 from nearfar.data.sampling import Batch, Block, Sampler
 from nearfar.objective.fast_gradient import Factors, GatheredRows, Gradient, GradientKernel
+from nearfar.objective.sparse_products import BlockProducts
 from nearfar.parameter_server.messages import Form, Push
+from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import LocalStep
 
 Floats = NDArray[np.float32]
@@ -66,6 +68,9 @@ class Worker:
         Gradients it may have under way; who finds none free waits.
     clock : int
         Its first step's clock.
+    near : Server or None
+        A server in the same memory, with a large L: a batch that needs most of it, and packs it for its products, does
+        so from there. The packed L is then this worker's copy, ``local`` is left alone, and so is memory.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Worker:
         local_step: LocalStep | None,
         slots: int,
         clock: int = 0,
+        near: Server | None = None,
     ) -> None:
         self.number, self.shards, self.local = number, shards, local
         self.clock = clock
@@ -84,7 +90,7 @@ class Worker:
         self.is_well = True
         """False once one of its threads has raised."""
         self._threads_ended = 0
-        self._sampler, self._local_step = sampler, local_step
+        self._sampler, self._local_step, self._near = sampler, local_step, near
         self._known = np.full(len(local), -1, np.int64)
         self._pushed = 0
         self._free: LifoQueue[Gradient] = LifoQueue()  # last in, first out: the last one used is still in the cache
@@ -107,10 +113,15 @@ class Worker:
         self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Source, step_size: float
     ) -> Push:
         """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
-        version = self.remote_update(server, gathered)
+        packed = self._to_pack(gathered, kernel)
+        if self._near and packed:
+            with self._near.unchanged() as (Lt, version):
+                packed.pack(Lt)
+        else:
+            version = self.remote_update(server, gathered)
         gradient = self._free.get()
-        objective = kernel.gradient(self.local, task.batch, gathered, gradient)
-        if self._local_step is not None and not self._will_be_replaced(gradient, version, server):
+        objective = kernel.gradient(packed or self.local, task.batch, gathered, gradient)
+        if self._local_step and not packed and not self._will_be_replaced(gradient, version, server):
             self._local_step.apply(self.local, gradient, step_size)
         return self._push(task, gathered, version, gradient, objective, self._releaser(gradient))
 
@@ -154,6 +165,12 @@ class Worker:
             return self._threads_ended
 
     # Remote-update side
+
+    def _to_pack(self, gathered: GatheredRows, kernel: GradientKernel) -> BlockProducts | None:
+        """The products of a batch that is to pack L from the server, where that is worth it."""
+        if self._near and cost.are_most_features(len(gathered.features), len(self.local)):
+            return kernel.to_pack(gathered)
+        return None
 
     def remote_update(self, server: Source, gathered: GatheredRows) -> int:
         """Replace the rows of the local copy that the batch needs and the server has changed; return the version."""
