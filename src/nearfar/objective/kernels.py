@@ -10,6 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.objective.prefetch import bring_near
+
 Array = NDArray[Any]
 
 
@@ -17,8 +19,10 @@ Array = NDArray[Any]
 def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out: Array) -> None:
     """``out[i] = Σ_j values[j] · base[columns[j]]`` over the entries j of row i: a CSR matrix times a dense one.
 
-    Four entries at a time, so that a row of ``out`` is read and written once for four rows of ``base``.
+    Four entries at a time, so that a row of ``out`` is read and written once for four rows of ``base``; the next four
+    are on their way meanwhile.
     """
+    first, stride, count = base.ctypes.data, base.strides[0], starts[-1]
     for i in range(len(starts) - 1):
         target = out[i]
         target[:] = 0
@@ -26,6 +30,8 @@ def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out
         while j + 4 <= end:
             a, b, c, d = base[columns[j]], base[columns[j + 1]], base[columns[j + 2]], base[columns[j + 3]]
             p, q, r, s = values[j], values[j + 1], values[j + 2], values[j + 3]
+            for ahead in range(j + 4, min(j + 8, count)):
+                bring_near(first + columns[ahead] * stride, 4 * len(target))
             for u in range(len(target)):
                 target[u] += p * a[u] + q * b[u] + r * c[u] + s * d[u]
             j += 4
@@ -42,19 +48,21 @@ def touched_columns(columns: Array, marks: Array, out: Array) -> int:
 
     ``marks`` is one bit a column, all clear before and after.
     """
-    one = np.uint64(1)
+    one, byte, byte_long = np.uint64(1), np.uint64(255), np.uint64(8)
     for j in range(len(columns)):
         marks[columns[j] >> 6] |= one << np.uint64(columns[j] & 63)
     count = 0
     for word in range(len(marks)):
-        bits = marks[word]
-        if bits == 0:
-            continue
+        bits, column = marks[word], 64 * word
         marks[word] = 0
-        for place in range(64):
-            if bits & (one << np.uint64(place)):
-                out[count] = word * 64 + place
+        while bits != 0:
+            if bits & byte == 0:
+                bits, column = bits >> byte_long, column + 8
+                continue
+            if bits & one:
+                out[count] = column
                 count += 1
+            bits, column = bits >> one, column + 1
     return count
 
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.points import Floats
 from nearfar.data.scratch import Scratch
+from nearfar.objective.prefetch import LINE, emit_prefetch
 from nearfar.objective.sparse_cut import SPAN, CutMatrix
 
 Array = NDArray[Any]
@@ -44,8 +45,6 @@ TILE = 64
 _STEP = 16
 """The last tile is as wide as the rest of k needs, in steps of this."""
 _LANES = 8
-_LINE = 64
-"""Bytes of memory that caches move at a time."""
 _LONG, _WORD, _SHORT, _NUMBER = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.FloatType()
 _VECTOR = ir.VectorType(_NUMBER, _LANES)
 _FUSED = ("contract",)
@@ -90,15 +89,15 @@ def _visitor(width: int) -> Any:
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             sums, targets, first_entries, count, sources, values, near, ahead, pace = arguments
-            lines = builder.udiv(builder.add(pace, _long(_LINE - 1)), _long(_LINE))
+            lines = builder.udiv(builder.add(pace, _long(LINE - 1)), _long(LINE))
             with emitting.for_range(builder, count, intp=_LONG) as visits:
                 this, following = visits.index, builder.add(visits.index, _long(1))
                 with emitting.for_range(builder, lines, intp=_LONG) as line:
-                    wanted = builder.add(builder.mul(this, pace), builder.mul(line.index, _long(_LINE)))
-                    _emit_prefetch(builder, builder.add(ahead, wanted), nearest=False)
+                    wanted = builder.add(builder.mul(this, pace), builder.mul(line.index, _long(LINE)))
+                    emit_prefetch(builder, builder.add(ahead, wanted), nearest=False)
                 target, next_target = (_sums_of(builder, sums, targets, visit, width) for visit in (this, following))
-                for place in range(0, 4 * width, _LINE):
-                    _emit_prefetch(builder, builder.add(next_target, _long(place)), nearest=True)
+                for place in range(0, 4 * width, LINE):
+                    emit_prefetch(builder, builder.add(next_target, _long(place)), nearest=True)
                 first, last = (_loaded(builder, first_entries, visit, _LONG) for visit in (this, following))
                 _emit_sums(builder, target, near, (sources, values), (first, last), width)
             return context.get_dummy_value()
@@ -159,17 +158,6 @@ def _not_unrolled(module: Any) -> Any:
     mark = module.add_metadata([wish])
     mark.operands = (mark, wish)  # the first operand is the mark itself, so that no two loops share one
     return mark
-
-
-def _emit_prefetch(builder: Any, address: Any, *, nearest: bool) -> None:
-    """Ask for a line of memory to be brought to the nearest cache, or to the second; nothing waits for it."""
-    pointer = ir.IntType(8).as_pointer()
-    prefetch = builder.module.declare_intrinsic(
-        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, _WORD, _WORD, _WORD])
-    )
-    to_read, locality, data = 0, 3 if nearest else 2, 1
-    options = [ir.Constant(_WORD, option) for option in (to_read, locality, data)]
-    builder.call(prefetch, [builder.inttoptr(address, pointer), *options])
 
 
 def _tile_copier() -> Any:

@@ -10,16 +10,28 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.objective.prefetch import bring_near
+
 Array = NDArray[Any]
 
 _SAFE = {"contract", "reassoc", "nsz", "arcp"}  # not nnan and ninf: what is not finite has to be seen
 _TINY = np.float32(1e-12)
+_AHEAD = 4
+"""Rows that are asked for before their turn."""
+
+
+@njit(nogil=True, inline="always")
+def _ask_for(rows: Array, features: Array, i: int) -> None:
+    """Ask for the row that is used soon after row i, unless rows follow each other: the processor foresees those."""
+    if i + _AHEAD < len(features) and features[i + _AHEAD] - features[i] > _AHEAD:
+        bring_near(rows.ctypes.data + features[i + _AHEAD] * rows.strides[0], 4 * rows.shape[1])
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
 def sgd(Lt: Array, features: Array, gradient: Array, step_size: float) -> None:
     step = np.float32(step_size)
     for i in range(len(features)):
+        _ask_for(Lt, features, i)
         row, g = Lt[features[i]], gradient[i]
         for u in range(len(row)):
             row[u] -= step * g[u]
@@ -29,6 +41,8 @@ def sgd(Lt: Array, features: Array, gradient: Array, step_size: float) -> None:
 def momentum(Lt: Array, velocity: Array, features: Array, gradient: Array, step_size: float, keep: float) -> None:
     step, kept = np.float32(step_size), np.float32(keep)
     for i in range(len(features)):
+        for rows in (Lt, velocity):
+            _ask_for(rows, features, i)
         row, v, g = Lt[features[i]], velocity[features[i]], gradient[i]
         for u in range(len(row)):
             v[u] = kept * v[u] + g[u]
@@ -39,6 +53,8 @@ def momentum(Lt: Array, velocity: Array, features: Array, gradient: Array, step_
 def adagrad(Lt: Array, squares: Array, features: Array, gradient: Array, step_size: float) -> None:
     step = np.float32(step_size)
     for i in range(len(features)):
+        for rows in (Lt, squares):
+            _ask_for(rows, features, i)
         row, q, g = Lt[features[i]], squares[features[i]], gradient[i]
         for u in range(len(row)):
             q[u] += g[u] * g[u]
@@ -53,6 +69,8 @@ def adam(
     one = np.float32(1)
     b1, b2 = np.float32(keep_mean), np.float32(keep_square)
     for i in range(len(features)):
+        for rows in (Lt, means, squares):
+            _ask_for(rows, features, i)
         feature = features[i]
         counts[feature] += 1
         step = np.float32(step_size / (1 - keep_mean ** counts[feature]))
