@@ -2,7 +2,7 @@
 
 Costs are measured before each round, by the rules of ``nearfar plan``; for Ray also what a call and the copies of a
 push take of both processes. None is taken from the runs that are predicted. The simulated machine has as many
-cores as this one, and the server's update takes its share of them, as here.
+cores as this one, and the server's update takes its share of them, as here, and so does the judging of progress.
 """
 
 import os
@@ -18,6 +18,7 @@ import ray
 
 from benchmarks.problems import Paired, paired
 from benchmarks.ray_cluster import local_cluster
+from nearfar.cost import REPORT_SHARE
 from nearfar.engine.simulated import Costs, SimulatedEngine
 from nearfar.engine.simulated.cluster import SimulatedCluster
 from nearfar.experiments.simulation import planned_costs
@@ -67,6 +68,7 @@ def _compared(what: str, real: list[float], simulated: list[float]) -> dict[str,
 def _round(problem: Paired, engine: Name, steps: int, seed: int) -> dict[int, tuple[Figures, Figures]]:
     """What is real and what is simulated for 1 and 2 workers, by costs that are measured once, before all of it."""
     costs = planned_costs(problem.X, problem.pairs, problem.training_settings(engine="threads", steps=steps))
+    costs = replace(costs, update_seconds=costs.update_seconds + REPORT_SHARE * costs.compute_seconds)
     if engine == "ray":
         costs = _with_messages(costs)
     cluster = SimulatedCluster(

@@ -135,6 +135,7 @@ def plan(
     n_constraints: float | None = None,
     machines: int = 1,
     bandwidth: float = 1.25e9,
+    busy: int | None = None,
 ) -> Plan:
     """Plan the training of a metric: count what it takes, and measure how fast this machine is at it.
 
@@ -149,6 +150,8 @@ def plan(
         Machines, each with these workers and as fast as this one.
     bandwidth : float
         Bytes a second from one machine to the others.
+    busy : int, optional
+        Cores that are busy while rates are measured; by default as many as will be.
     """
     small = replace(settings, rank=min(settings.rank or PROBED_RANK, PROBED_RANK), memory=None)
     if settings.rank is None or settings.rank <= PROBED_RANK:
@@ -156,7 +159,7 @@ def plan(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is odd about the data, training will tell
         prepared = prepare(points, constraints, small, labels=None, loss=None, start=None)
-    rates = measured_rates(prepared, prepared.sizes)
+    rates = measured_rates(prepared, prepared.sizes, busy)
     sizes = fitted(replace(prepared.sizes, rank=settings.rank or prepared.rank), settings)
     if machines > 1:
         sizes = replace(sizes, hands_over=False)
@@ -183,9 +186,9 @@ def stand_in(n_points: int, n_features: int, nonzeros: int | None, pairs: bool) 
     return points, Pairs(*np.stack((left, right), axis=2))
 
 
-def measured_rates(prepared: Prepared, sizes: Sizes) -> Rates:
+def measured_rates(prepared: Prepared, sizes: Sizes, busy: int | None = None) -> Rates:
     """Measure this machine's rates on batches of a job with a small L; ``sizes`` are that job's own."""
-    busy = min(os.cpu_count() or 1, sizes.workers * sizes.threads_per_worker + sizes.has_copies)
+    busy = busy or min(os.cpu_count() or 1, sizes.workers * sizes.threads_per_worker + sizes.has_copies)
     probes = [_Probe(prepared, sizes.update_rule, number) for number in range(busy)]
     with threadpool_limits(1):
         gather = _seconds([probe.gather for probe in probes])

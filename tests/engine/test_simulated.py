@@ -147,6 +147,14 @@ def test_cores_are_shared_evenly(simulated):
     assert run.steps == [2, 2]
 
 
+def test_busy_cores_slow_each_other_down(simulated):
+    """One worker has its machine to itself; of four cores, three busy ones are two thirds of the way to crowded."""
+    crowded = replace(FREE, machine_cores=4, costs=Costs(2.0, 0.0, crowding=1.6))
+    assert simulated(crowded, workers=1, steps=3).seconds == pytest.approx(3 * 2.0)
+    assert simulated(crowded, workers=3, steps=9).seconds == pytest.approx(3 * 2.0 * 1.4)
+    assert simulated(crowded, workers=4, steps=12).seconds == pytest.approx(3 * 2.0 * 1.6)
+
+
 @pytest.mark.parametrize("workers", [4, 16])
 def test_a_full_link_of_the_server_carries_bytes_at_its_bandwidth(simulated, workers):
     cluster = SimulatedCluster(
@@ -325,6 +333,8 @@ def test_costs_that_cannot_be_are_refused():
         Costs(-1, 0)
     with pytest.raises(InvalidSettings, match="push_bytes is nan"):
         Costs(1, 0, math.nan)
+    with pytest.raises(InvalidSettings, match=r"crowding is 0\.5; expected at least 1"):
+        Costs(1, 0, crowding=0.5)
 
 
 @pytest.mark.parametrize("text", ["4", "x4", "1x", "onex2", "1x-2", "200%x2"])

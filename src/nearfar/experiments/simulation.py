@@ -5,6 +5,7 @@ The measure is the paper's: how long n workers take to the held-out objective th
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
@@ -240,7 +241,7 @@ def _sane(tried: Sequence[SimulatedRun | Diverged]) -> list[SimulatedRun]:
 def planned_costs(
     points: Any, constraints: Constraints, settings: TrainingSettings, *, shape: StudyName | None = None
 ) -> Costs:
-    """What a step costs on a machine like this one, all of whose cores are busy, as ``nearfar plan`` measures it.
+    """What a step costs on a core of a machine like this one, by itself and with all cores busy, as it is measured.
 
     Parameters
     ----------
@@ -256,9 +257,16 @@ def planned_costs(
         settings = replace(
             settings, rank=as_in.rank, batch_size=as_in.batch_size, loss="hinge", block_size=None, per_class=None
         )
-    planned = plan(*given, replace(settings, engine="threads", workers=2, threads_per_worker=1, consistency="asp"))
-    size = planned.sizes.gradient_bytes
-    return Costs(sum(planned.compute_seconds.values()), planned.update_seconds, size, size)
+    settings = replace(settings, engine="ray", workers=2, threads_per_worker=1, consistency="asp")
+    alone, crowded = (plan(*given, settings, busy=busy) for busy in (1, os.cpu_count() or 1))
+    took = [sum(planned.compute_seconds.values()) + planned.update_seconds for planned in (alone, crowded)]
+    return Costs(
+        sum(alone.compute_seconds.values()),
+        alone.update_seconds,
+        alone.sizes.gradient_bytes,
+        alone.sizes.gradient_bytes,
+        crowding=max(1.0, took[1] / took[0]),
+    )
 
 
 def check(

@@ -27,18 +27,24 @@ class Costs:
         What the server spends on a push, with a core of its own.
     push_bytes, pull_bytes : float, optional
         What a gradient, and a snapshot of all rows that it needs, take on a link; by default what they really take.
+    crowding : float
+        How many times as long work takes while all cores of its machine are busy, which share memory and caches; with
+        fewer of them busy, in proportion less.
     """
 
     compute_seconds: float
     update_seconds: float
     push_bytes: float | None = None
     pull_bytes: float | None = None
+    crowding: float = 1.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and not 0 <= value < math.inf:
                 raise InvalidSettings(f"{field.name} is {value}; expected a finite number, at least 0")
+        if self.crowding < 1:
+            raise InvalidSettings(f"crowding is {self.crowding}; expected at least 1")
 
     @classmethod
     def counted(cls, sizes: Sizes, rates: Rates = NOMINAL) -> "Costs":
@@ -228,6 +234,7 @@ def _described(costs: Costs) -> dict[str, str]:
     return {
         "computing a batch": duration_text(costs.compute_seconds),
         "updating by a push": duration_text(costs.update_seconds),
+        "with all cores busy": "as long" if costs.crowding == 1 else f"{costs.crowding:.3g} times as long",
         "a push": push,
         "a pull, at most": pull,
     }

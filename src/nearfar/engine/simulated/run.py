@@ -112,7 +112,7 @@ class _Run:
     def _machine(self, number: int) -> Cores:
         threads = sum(len(worker.threads) for worker in self._workers if worker.machine == number)
         has_server = number == 0 and not self._cluster.server_apart
-        return Cores(self._events, self._cluster.machine_cores, threads + has_server)
+        return Cores(self._events, self._cluster.machine_cores, threads + has_server, self._costs.crowding)
 
     # From the first event to the last
 

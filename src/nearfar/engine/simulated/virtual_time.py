@@ -45,11 +45,23 @@ class Events:
 
 
 class Cores:
-    """The cores of one machine. More threads than cores run at once, each at the same share of its speed."""
+    """The cores of one machine. More threads than cores run at once, each at the same share of its speed.
 
-    def __init__(self, events: Events, count: int, most_threads: int) -> None:
+    Parameters
+    ----------
+    events : Events
+    count : int
+        Cores.
+    most_threads : int
+        Threads that may run at once.
+    crowding : float
+        How many times as long work takes while all cores are busy; with fewer, in proportion less.
+    """
+
+    def __init__(self, events: Events, count: int, most_threads: int, crowding: float = 1.0) -> None:
         self._events, self._count = events, count
-        self._has_enough = most_threads <= count
+        self._slower_by = (crowding - 1) / max(1, count - 1)
+        self._has_enough = most_threads <= (count if crowding == 1 else 1)
         self._running: list[tuple[float, int, int, Event]] = []  # by the service at which each is done
         self._served = self._since = 0.0
         self._numbers = itertools.count()
@@ -66,7 +78,9 @@ class Cores:
 
     @property
     def _speed(self) -> float:
-        return min(1.0, self._count / max(1, len(self._running)))
+        running = max(1, len(self._running))
+        busy = min(running, self._count)
+        return busy / running / (1 + self._slower_by * (busy - 1))
 
     def _serve(self) -> None:
         self._served += (self._events.now - self._since) * self._speed
