@@ -104,7 +104,7 @@ class TrainingSettings:
         "let no training constraint touch a point of a held-out one, at the cost of some; with labels none ever does",
     )
     report_every: int | None = _setting(
-        None, "steps between reports; by default so that judging costs 1/30 of the work"
+        None, "steps between reports; by default so that judging costs 1/30 of the work, or less in a long run"
     )
     checkpoint_every: float = _setting(10.0, "seconds between checkpoints; a very large L is written less often")
     keep_checkpoints: int = _setting(3, "newest checkpoints kept")

@@ -80,3 +80,14 @@ def test_the_report_is_that_of_the_metric_that_is_kept(digits):
     assert result.report.objective <= min(report.objective for report in result.history) * 1.002
     assert result.metric.threshold is not None
     assert result.metric.threshold > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "spaced_out"), [({}, True), ({"report_every": 20}, False), ({"patience": 1000}, False)]
+)
+def test_reports_come_further_apart_unless_they_were_asked_for_or_decide(given, spaced_out, digits):
+    history = nf.train(*digits, nf.TrainingSettings(rank=4, block_size=50, steps=3000, held_out=100, **given)).history
+    apart = np.diff([report.step for report in history])
+    assert (apart[:-1].max() > apart[0]) == spaced_out
+    assert all(gap <= max(apart[0], report.step / 25) for gap, report in zip(apart, history, strict=False))
+    assert history[-1].step == 3000

@@ -22,6 +22,8 @@ _BETTER_BY = 1e-3
 """The share by which the held-out objective has to fall to count as better."""
 _DROPS = 2
 """How often a plateau makes the steps smaller before it ends the training."""
+_SPACED_OUT = 25
+"""The part of the steps so far that may pass before the next report."""
 _WRITING_SHARE = 50
 """A checkpoint that takes long to write is followed by a pause this many times as long."""
 
@@ -32,6 +34,9 @@ class Watch:
 
     judge: Judge | None
     report_every: int
+    """Steps between reports, or at first, where they may be spaced out."""
+    may_space_out: bool
+    """Whether reports come further apart as training goes on: not where they were asked for, or decide when it ends."""
     patience: int | None
     schedule: Schedule
     checkpoints: Checkpoints | None
@@ -165,7 +170,9 @@ class LocalSupervisor:
 
     def _report(self) -> None:
         step = self._server.version
-        self._next_report = (step // self._watch.report_every + 1) * self._watch.report_every
+        every = self._watch.report_every
+        apart = max(every, step // _SPACED_OUT if self._watch.may_space_out else 0)
+        self._next_report = (step + apart) // every * every
         judgement = self._watch.judge(self._server.read()) if self._watch.judge else None
         report = self.progress.report(step, self._budget.elapsed, self._budget.used(step), judgement)
         self.history.append(report)
