@@ -113,15 +113,10 @@ class Worker:
         self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Source, step_size: float
     ) -> Push:
         """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
-        packed = self._to_pack(gathered, kernel)
-        if self._near and packed:
-            with self._near.unchanged() as (Lt, version):
-                packed.pack(Lt)
-        else:
-            version = self.remote_update(server, gathered)
+        Lt, version = self._packed(gathered, kernel) or (self.local, self.remote_update(server, gathered))
         gradient = self._free.get()
-        objective = kernel.gradient(packed or self.local, task.batch, gathered, gradient)
-        if self._local_step and not packed and not self._will_be_replaced(gradient, version, server):
+        objective = kernel.gradient(Lt, task.batch, gathered, gradient)
+        if self._local_step and Lt is self.local and not self._will_be_replaced(gradient, version, server):
             self._local_step.apply(self.local, gradient, step_size)
         return self._push(task, gathered, version, gradient, objective, self._releaser(gradient))
 
@@ -166,11 +161,16 @@ class Worker:
 
     # Remote-update side
 
-    def _to_pack(self, gathered: GatheredRows, kernel: GradientKernel) -> BlockProducts | None:
-        """The products of a batch that is to pack L from the server, where that is worth it."""
-        if self._near and cost.are_most_features(len(gathered.features), len(self.local)):
-            return kernel.to_pack(gathered)
-        return None
+    def _packed(self, gathered: GatheredRows, kernel: GradientKernel) -> tuple[BlockProducts, int] | None:
+        """A batch's products, with L packed for them from the server's, and its version; where that is worth it."""
+        if not self._near or not cost.are_most_features(len(gathered.features), len(self.local)):
+            return None
+        products = kernel.to_pack(gathered)
+        if products is None:
+            return None
+        with self._near.unchanged() as (Lt, version):
+            products.pack(Lt)
+        return products, version
 
     def remote_update(self, server: Source, gathered: GatheredRows) -> int:
         """Replace the rows of the local copy that the batch needs and the server has changed; return the version."""
