@@ -38,6 +38,14 @@ def test_more_machines_take_less_time_and_memory_until_the_network_is_in_the_way
     assert one.network_bytes == 0 < four.network_bytes
 
 
+@pytest.mark.parametrize(("workers", "threads", "slots"), [(1, 2, 3), (2, 1, 2), (2, 2, 3)])
+def test_no_more_gradients_are_under_way_than_there_are_slots(workers, threads, slots):
+    sizes = replace(SIZES, rank=20_000, hands_over=True, workers=workers, threads_per_worker=threads, slots=slots)
+    planned = Plan(sizes, RATES, cores=2)
+    assert sizes.goes_in_pairs
+    assert planned.memory["gradients under way"] <= sizes.memory["gradients under way"]
+
+
 @pytest.mark.parametrize("nonzeros", [None, 20])
 @pytest.mark.parametrize("pairs", [True, False])
 def test_a_stand_in_has_the_shape_asked_for(nonzeros, pairs):

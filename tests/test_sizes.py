@@ -66,6 +66,30 @@ def test_the_sum_is_what_a_run_allocates(d, k, kind, workers):
     assert 0.75 < counted / seen < 1.3, f"counted {memory_text(counted)}, seen {memory_text(seen)}"
 
 
+FAR = Sizes(
+    21_504, 1000, BatchSizes(1000, 2000, 21_504, 1000, is_sparse=True, is_block=False), workers=2, has_copies=True,
+    hands_over=True, slots=2,
+)  # fmt: skip
+
+
+def test_where_a_metric_is_far_pushes_share_a_pass_and_workers_have_no_copies():
+    apart = replace(FAR, hands_over=False)
+    assert FAR.goes_in_pairs
+    assert FAR.packs_from_server
+    assert (FAR.memory["workers' copies of L"], FAR.pull_bytes) == (0, 0)
+    assert apart.memory["workers' copies of L"] == 2 * FAR.L_bytes
+    assert FAR.update_bytes / FAR.L_bytes == 4  # the gradient, and half of the way there and back of three arrays
+    assert apart.update_bytes / FAR.L_bytes == 7
+    few = replace(FAR, batch=replace(FAR.batch, touched=2000, entries=100))
+    assert (
+        few.update_bytes == replace(few, hands_over=False).update_bytes
+    )  # of different rows, a pass has nothing shared
+    for other in (few, replace(FAR, workers=1), replace(FAR, rank=100), replace(FAR, batch=DENSE.batch)):
+        assert not other.packs_from_server
+        assert other.pull_bytes > 0
+    assert not replace(FAR, slots=1).goes_in_pairs
+
+
 def test_parts_grow_as_they_should():
     twice = replace(DENSE, rank=1200)
     for part in ("L", "state of adam", "gradients under way", "best L"):

@@ -101,8 +101,7 @@ class Plan:
         """Bytes a process, with as many gradients under way as there will be; each machine has its range of L."""
         threads = self.sizes.workers * self.sizes.threads_per_worker
         waiting = math.ceil(self.update_seconds / self.step_seconds) + self.sizes.goes_in_pairs
-        waiting = min(threads * (self.sizes.slots - 1), waiting)
-        under_way = (threads + waiting) * self.sizes.gradient_bytes
+        under_way = min(self.sizes.workers * self.sizes.slots, threads + waiting) * self.sizes.gradient_bytes
         parts = {**self.sizes.memory, "gradients under way": under_way}
         if self.machines == 1:
             return parts

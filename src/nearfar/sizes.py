@@ -127,7 +127,8 @@ class Sizes:
     @property
     def update_bytes(self) -> float:
         """What the server reads and writes to apply a push: the gradient once, L and the state twice, or for a pair."""
-        passes = (1 if self.goes_in_pairs else 2) * (1 + _STATE_ARRAYS[self.update_rule])
+        shared = self.goes_in_pairs and cost.are_most_features(self.batch.touched, self.n_features)
+        passes = (1 if shared else 2) * (1 + _STATE_ARRAYS[self.update_rule])
         return _FLOAT * self.batch.touched * self.rank * (1 + passes)
 
     @property

@@ -36,7 +36,8 @@ class Watch:
     report_every: int
     """Steps between reports, or at first, where they may be spaced out."""
     may_space_out: bool
-    """Whether reports come further apart as training goes on: not where they were asked for, or decide when it ends."""
+    """Whether reports come further apart as training goes on: not where they were asked for, or who reads them decides
+    when it ends."""
     patience: int | None
     schedule: Schedule
     checkpoints: Checkpoints | None

@@ -28,6 +28,9 @@ from nearfar.parameter_server.progress import Report
 from nearfar.planning import plan, stand_in
 from nearfar.settings import TrainingSettings, slack
 
+_MOST_BUSY = 4
+"""Cores that are kept busy to see how much they slow each other down: each takes memory for an L of its own."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -241,7 +244,7 @@ def _sane(tried: Sequence[SimulatedRun | Diverged]) -> list[SimulatedRun]:
 def planned_costs(
     points: Any, constraints: Constraints, settings: TrainingSettings, *, shape: StudyName | None = None
 ) -> Costs:
-    """What a step costs on a core of a machine like this one, by itself and with all cores busy, as it is measured.
+    """What a step costs on a core of a machine like this one, by itself and with others busy, as it is measured.
 
     Parameters
     ----------
@@ -258,7 +261,9 @@ def planned_costs(
             settings, rank=as_in.rank, batch_size=as_in.batch_size, loss="hinge", block_size=None, per_class=None
         )
     settings = replace(settings, engine="ray", workers=2, threads_per_worker=1, consistency="asp")
-    alone, crowded = (plan(*given, settings, busy=busy) for busy in (1, os.cpu_count() or 1))
+    busy = min(os.cpu_count() or 1, _MOST_BUSY)
+    alone = plan(*given, settings, busy=1)
+    crowded = plan(*given, settings, busy=busy) if busy > 1 else alone
     took = [sum(planned.compute_seconds.values()) + planned.update_seconds for planned in (alone, crowded)]
     return Costs(
         sum(alone.compute_seconds.values()),

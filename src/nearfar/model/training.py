@@ -166,7 +166,7 @@ class _Training:
             watch = Watch(
                 judge=prepared.judge,
                 report_every=prepared.report_every,
-                may_space_out=settings.report_every is None and _patience(settings) is None,
+                may_space_out=not (settings.report_every or _patience(settings) or self._engine.name == "simulated"),
                 schedule=self._schedule,
                 patience=_patience(settings),
                 checkpoints=self._folder.checkpoints(settings.keep_checkpoints) if self._folder else None,

@@ -112,7 +112,10 @@ class Worker:
     def compute(
         self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Source, step_size: float
     ) -> Push:
-        """Bring the local copy up to date, compute the gradient on it, and change it by that gradient."""
+        """Bring the local copy up to date, compute the gradient on it, and change it by that gradient.
+
+        The copy is ``local``, or L as it is packed for this batch; that one is for once, and so is not changed.
+        """
         Lt, version = self._packed(gathered, kernel) or (self.local, self.remote_update(server, gathered))
         gradient = self._free.get()
         objective = kernel.gradient(Lt, task.batch, gathered, gradient)

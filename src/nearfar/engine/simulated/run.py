@@ -231,8 +231,9 @@ class _Run:
                     own_step()
                 self._computed(thread, push)
 
-        thread.ends_at = self._events.now + seconds
-        self._cores[worker.machine].run(seconds, ENDS, computed)
+        cores = self._cores[worker.machine]
+        cores.run(seconds, ENDS, computed)
+        thread.ends_at = self._events.now + cores.stretched(seconds)
         if self._cluster.pulls == "behind":
             self._take_next(thread)
 

@@ -76,6 +76,10 @@ class Cores:
         heapq.heappush(self._running, (self._served + seconds, kind, next(self._numbers), then))
         self._plan_next()
 
+    def stretched(self, seconds: float) -> float:
+        """How long such work takes with as many threads as run now."""
+        return seconds / self._speed
+
     @property
     def _speed(self) -> float:
         running = max(1, len(self._running))
