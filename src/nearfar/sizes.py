@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from nearfar import cost
 from nearfar.errors import InvalidSettings
 
+GATHER = "gather rows"
+"""The part of a step that a thread of its own does, ahead."""
 LIBRARIES = 190 << 20
 """Python, NumPy, SciPy, scikit-learn and the compiled loops, once all have been used."""
 
@@ -145,7 +147,7 @@ class Sizes:
     def compute_seconds(self, rates: Rates) -> dict[str, float]:
         """What a computing thread spends on a step, part by part."""
         return {
-            "gather rows": self.batch.rows * self.batch.entries / rates.gather,
+            GATHER: self.batch.rows * self.batch.entries / rates.gather,
             "gradient": self.flops / rates.products,
             "pull": self.pull_bytes / rates.pull,
             "step on the own copy": self.local_step_bytes / rates.pull,

@@ -155,6 +155,19 @@ def test_busy_cores_slow_each_other_down(simulated):
     assert simulated(crowded, workers=4, steps=12).seconds == pytest.approx(3 * 2.0 * 1.6)
 
 
+def test_rows_are_gathered_on_another_core_if_there_is_one(simulated):
+    gathering = replace(FREE, machine_cores=2, costs=Costs(2.0, 0.0, gather_seconds=1.0))
+    assert simulated(gathering, workers=1, steps=5).seconds == pytest.approx(5 * 2.0)
+    assert simulated(replace(gathering, machine_cores=1), workers=1, steps=5).seconds == pytest.approx(5 * (2.0 + 1.0))
+
+
+@pytest.mark.parametrize("crowding", [1.0, 1.5])
+def test_pulls_go_on_where_steps_end_sooner_than_foreseen(simulated, crowding):
+    shared = replace(REAL, machine_cores=2, server_apart=False, costs=Costs(0.01, 0.003, crowding=crowding))
+    run = simulated(replace(shared, pulls="behind"), workers=2, steps=200, consistency="asp")
+    assert run.history[-1].staleness_max <= 8
+
+
 @pytest.mark.parametrize("workers", [4, 16])
 def test_a_full_link_of_the_server_carries_bytes_at_its_bandwidth(simulated, workers):
     cluster = SimulatedCluster(

@@ -156,6 +156,7 @@ def test_json_has_the_curves_and_one_seed_gives_one_answer(dataset):
     assert first["costs_are"]["computing a batch"] == "given"
     assert first["cluster"]["costs"] == {
         "compute_seconds": 0.01, "update_seconds": 0.001, "push_bytes": None, "pull_bytes": None, "crowding": 1.0,
+        "gather_seconds": 0.0,
     }  # fmt: skip
     one, three = first["runs"]
     assert one["speed_up"] == 1.0
@@ -172,7 +173,7 @@ def test_a_goal_that_is_never_reached_shows_as_a_dash(dataset):
 
 def test_costs_are_measured_where_none_are_given(dataset):
     printed = nearfar("simulate", dataset, *QUICK, "--workers", "1")
-    assert printed.count("(measured here)") == 3
+    assert printed.count("(measured here)") == 4
 
 
 @pytest.mark.parametrize(

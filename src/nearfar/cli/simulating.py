@@ -145,7 +145,7 @@ class _Given:
             found.update_seconds if self.server_seconds is None else self.server_seconds,
             found.push_bytes if self.push_bytes is None and shape else self.push_bytes,
             found.pull_bytes if self.pull_bytes is None and shape else self.pull_bytes,
-            found.crowding if self.compute is None else 1.0,
+            *((found.crowding, found.gather_seconds) if self.compute is None else ()),
         )
 
     def sources(self, shape: StudyName | None) -> dict[str, str]:
@@ -154,6 +154,7 @@ class _Given:
         sent = f"counted{of}" if shape else "real"
         return {
             "computing a batch": f"measured here{of}" if self.compute is None else "given",
+            "gathering the next one": f"measured here{of}" if self.compute is None else "as given",
             "updating by a push": f"measured here{of}" if self.server_seconds is None else "given",
             "with all cores busy": f"measured here{of}" if self.compute is None else "as given",
             "a push": sent if self.push_bytes is None else "given",

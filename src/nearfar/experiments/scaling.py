@@ -134,7 +134,14 @@ def _described(problem: Problem, cluster: SimulatedCluster) -> dict[str, str]:
         "step size": f"{_STEP_SHARE:g} of the default, falling with the root of the steps: chosen for one worker, "
         "by the held-out objective on MNIST; more workers have the same",
     }
-    of_costs = ("computing a batch", "updating by a push", "with all cores busy", "a push", "a pull, at most")
+    of_costs = (
+        "computing a batch",
+        "gathering the next one",
+        "updating by a push",
+        "with all cores busy",
+        "a push",
+        "a pull, at most",
+    )
     return known | {
         name: f"{text} ({measured if name in of_costs else 'declared'})" for name, text in cluster.describe().items()
     }

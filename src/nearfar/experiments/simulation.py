@@ -265,13 +265,9 @@ def planned_costs(
     alone = plan(*given, settings, busy=1)
     crowded = plan(*given, settings, busy=busy) if busy > 1 else alone
     took = [sum(planned.compute_seconds.values()) + planned.update_seconds for planned in (alone, crowded)]
-    return Costs(
-        sum(alone.compute_seconds.values()),
-        alone.update_seconds,
-        alone.sizes.gradient_bytes,
-        alone.sizes.gradient_bytes,
-        crowding=max(1.0, took[1] / took[0]),
-    )
+    size = alone.sizes.gradient_bytes
+    counted = Costs.counted(alone.sizes, alone.rates)
+    return replace(counted, push_bytes=size, pull_bytes=size, crowding=max(1.0, took[1] / took[0]))
 
 
 def check(

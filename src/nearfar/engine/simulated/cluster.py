@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from nearfar.errors import InvalidSettings
-from nearfar.sizes import Rates, Sizes, bandwidth_text, duration_text, memory_text
+from nearfar.sizes import GATHER, Rates, Sizes, bandwidth_text, duration_text, memory_text
 
 Pulls = Literal["with", "before", "behind"]
 
@@ -22,7 +22,7 @@ class Costs:
     Parameters
     ----------
     compute_seconds : float
-        What a computing thread spends on a batch, with a core of its own.
+        What a computing thread spends on a batch, with a core of its own; its rows have been gathered.
     update_seconds : float
         What the server spends on a push, with a core of its own.
     push_bytes, pull_bytes : float, optional
@@ -30,6 +30,8 @@ class Costs:
     crowding : float
         How many times as long work takes while all cores of its machine are busy, which share memory and caches; with
         fewer of them busy, in proportion less.
+    gather_seconds : float
+        What another thread of the worker spends meanwhile to gather the rows of the next batch.
     """
 
     compute_seconds: float
@@ -37,6 +39,7 @@ class Costs:
     push_bytes: float | None = None
     pull_bytes: float | None = None
     crowding: float = 1.0
+    gather_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -49,7 +52,9 @@ class Costs:
     @classmethod
     def counted(cls, sizes: Sizes, rates: Rates = NOMINAL) -> "Costs":
         """The costs of a run by the rules of ``nearfar plan``."""
-        return cls(sum(sizes.compute_seconds(rates).values()), sizes.update_seconds(rates))
+        parts = sizes.compute_seconds(rates)
+        gather = parts.pop(GATHER)
+        return cls(sum(parts.values()), sizes.update_seconds(rates), gather_seconds=gather)
 
 
 @dataclass(frozen=True)
@@ -233,6 +238,7 @@ def _described(costs: Costs) -> dict[str, str]:
     push, pull = ("as it is" if count is None else memory_text(count) for count in (costs.push_bytes, costs.pull_bytes))
     return {
         "computing a batch": duration_text(costs.compute_seconds),
+        "gathering the next one": duration_text(costs.gather_seconds),
         "updating by a push": duration_text(costs.update_seconds),
         "with all cores busy": "as long" if costs.crowding == 1 else f"{costs.crowding:.3g} times as long",
         "a push": push,

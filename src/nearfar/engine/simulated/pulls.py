@@ -52,8 +52,9 @@ class Pulls:
             self._events.after(early, READS, partial(self._want_now, thread, thread.task))
 
     def _want_now(self, thread: SimulatedThread, task: Task | None) -> None:
-        if task is None or thread.task is not task:
+        if task is None or thread.task is not task or thread.has_asked:
             return
+        thread.has_asked = True
         worker = thread.worker
         if thread not in worker.wanting:
             worker.wanting.append(thread)

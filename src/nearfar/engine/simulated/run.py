@@ -112,7 +112,8 @@ class _Run:
     def _machine(self, number: int) -> Cores:
         threads = sum(len(worker.threads) for worker in self._workers if worker.machine == number)
         has_server = number == 0 and not self._cluster.server_apart
-        return Cores(self._events, self._cluster.machine_cores, threads + has_server, self._costs.crowding)
+        gathering = threads if self._costs.gather_seconds else 0
+        return Cores(self._events, self._cluster.machine_cores, threads + gathering + has_server, self._costs.crowding)
 
     # From the first event to the last
 
@@ -164,7 +165,7 @@ class _Run:
     def _take_next(self, thread: SimulatedThread) -> None:
         """A thread takes its next batch, and asks for the rows as soon as the consistency lets it."""
         task = thread.worker.worker.begin()
-        thread.task, thread.is_admitted, thread.has_rows = task, False, False
+        thread.task, thread.is_admitted, thread.has_asked, thread.has_rows = task, False, False, False
         thread.features = self._features(task)
         heapq.heappush(self._held, (task.clock, next(self._numbers), thread, task))
         self._admit()
@@ -233,12 +234,16 @@ class _Run:
 
         cores = self._cores[worker.machine]
         cores.run(seconds, ENDS, computed)
+        if self._costs.gather_seconds:
+            cores.run(self._costs.gather_seconds * worker.slowness, ENDS, _nothing)
         thread.ends_at = self._events.now + cores.stretched(seconds)
         if self._cluster.pulls == "behind":
             self._take_next(thread)
 
     def _computed(self, thread: SimulatedThread, push: Push) -> None:
         thread.computing = None
+        if thread.task is not None and thread.is_admitted:
+            self._pulls.want(thread)  # it was done sooner than foreseen
         count = push.nbytes if self._costs.push_bytes is None else self._costs.push_bytes
         self._network.to_server(thread.worker.machine, count, lambda: self._server.push_came(push))
         thread.is_resting = True

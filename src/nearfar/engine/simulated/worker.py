@@ -48,11 +48,13 @@ class SimulatedThread:
     """Whether the server sends rows of its own accord, as the thread's push was applied."""
     has_step: bool = False
     """Whether the budget has given it a step that it has not begun."""
+    has_asked: bool = False
+    """Whether the rows of its next step have been asked for."""
     has_rows: bool = False
-    """Whether a snapshot asked for after that has come."""
+    """Whether they have come."""
     computing: Task | None = None
     ends_at: float = 0.0
-    """When that will be done, if it gets a core of its own."""
+    """When that will be done, if no other thread begins or ends meanwhile."""
     is_resting: bool = False
     """Between two steps."""
     state: State | None = None
