@@ -1,30 +1,31 @@
 """How well the simulated engine predicts real ones on this machine: steps a second, and what a second worker is worth.
 
-Costs are measured before each round, by the rules of ``nearfar plan``; for Ray also what a call and the copies of a
-push take of both processes. None is taken from the runs that are predicted. The simulated machine has as many
-cores as this one, and the server's update takes its share of them, as here, and so does the judging of progress.
+Costs are measured before each round, by the rules of ``nearfar plan``; for Ray also what messages and copies take of
+all processes, from steps of two pairs each. None is taken from the runs that are predicted. The simulated machine has
+as many cores as this one, and the server's update takes its share of them, as here, and so does the judging of
+progress.
 """
 
 import os
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
-import ray
 
 from benchmarks.problems import Paired, paired
 from benchmarks.ray_cluster import local_cluster
+from benchmarks.soak import actors
 from nearfar.cost import REPORT_SHARE
 from nearfar.engine.simulated import Costs, SimulatedEngine
 from nearfar.engine.simulated.cluster import SimulatedCluster
 from nearfar.experiments.simulation import planned_costs
+from nearfar.parameter_server.progress import Report
 
 ROUNDS = 3
-CALLS = 300
+FEW: dict[str, Any] = {"batch_size": 2, "workers": 1, "steps": 800, "held_out": 0, "report_every": 100}
+"""How to train so that a step is messages and little else."""
 SPREAD = 0.05
 """No two steps take the same time here either; else workers would push at the same moment for ever."""
 NEARLY = 0.02
@@ -68,9 +69,10 @@ def _compared(what: str, real: list[float], simulated: list[float]) -> dict[str,
 def _round(problem: Paired, engine: Name, steps: int, seed: int) -> dict[int, tuple[Figures, Figures]]:
     """What is real and what is simulated for 1 and 2 workers, by costs that are measured once, before all of it."""
     costs = planned_costs(problem.X, problem.pairs, problem.training_settings(engine="threads", steps=steps))
-    costs = replace(costs, update_seconds=costs.update_seconds + REPORT_SHARE * costs.compute_seconds)
+    judging = REPORT_SHARE * costs.compute_seconds
     if engine == "ray":
-        costs = _with_messages(costs)
+        costs = _with_messages(costs, problem)
+    costs = replace(costs, update_seconds=costs.update_seconds + judging)
     cluster = SimulatedCluster(
         machine_cores=os.cpu_count() or 1, latency=0.0, server_apart=False, costs=costs, spread=SPREAD, seed=seed,
         pulls="before" if engine == "threads" else "behind",
@@ -88,49 +90,40 @@ def _both(
     return _figures(real, goal), _figures(simulated, goal)
 
 
-def _with_messages(costs: Costs) -> Costs:
-    """With what a push through Ray takes of the two processes: a call, and one copy more here, two more there."""
-    calling, called = _call_seconds()
-    copy = _copy_seconds(int(costs.push_bytes or 0))
+def _with_messages(costs: Costs, problem: Paired) -> Costs:
+    """With what steps on as good as nothing take more of each process on Ray than on threads: messages and copies."""
+    on_threads, on_ray = _Used(), _Used()
+    for engine, used in (("threads", on_threads), ("ray", on_ray)):
+        problem.train(engine=engine, watched_by=[used], **FEW)
+    all_on_threads, _ = on_threads.a_step()
+    all_on_ray, of_worker = on_ray.a_step()
     return replace(
         costs,
-        compute_seconds=costs.compute_seconds + calling + copy,
-        update_seconds=costs.update_seconds + called + 2 * copy,
+        compute_seconds=costs.compute_seconds + max(0.0, of_worker - (all_on_threads - costs.update_seconds)),
+        update_seconds=max(costs.update_seconds, all_on_ray - of_worker),
     )
 
 
-@ray.remote
-class Called:
-    """Answers, and says how much time its process has used."""
+class _Used:
+    """Notes at each report what this machine's cores have done so far, and what of it the worker's process has."""
 
-    def answer(self, number: int) -> int:
-        return number
+    def __init__(self) -> None:
+        self._noted: list[tuple[int, float, float]] = []
 
-    def used(self) -> float:
-        return time.process_time()
+    def __call__(self, report: Report) -> None:
+        ticks = os.sysconf("SC_CLK_TCK")
+        user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split()[1:])
+        of_workers = (
+            Path(f"/proc/{worker}/stat").read_text().split(")")[1].split() for worker in actors("WorkerActor")
+        )
+        worker = sum(int(fields[11]) + int(fields[12]) for fields in of_workers)
+        self._noted.append((report.step, (user + nice + system) / ticks, worker / ticks))
 
-
-def _call_seconds() -> tuple[float, float]:
-    """What one call takes of the process that calls and of the one that is called, two calls being under way."""
-    actor = Called.remote()  # type: ignore[attr-defined]
-    before, began = ray.get(actor.used.remote()), time.process_time()
-    under_way = [actor.answer.remote(0)]
-    for number in range(1, CALLS):
-        under_way.append(actor.answer.remote(number))
-        ray.get(under_way.pop(0))
-    calling, called = time.process_time() - began, ray.get(actor.used.remote()) - before
-    ray.kill(actor)
-    return calling / CALLS, called / CALLS
-
-
-def _copy_seconds(nbytes: int) -> float:
-    source = np.ones(max(1, nbytes // 4), np.float32)
-    target, found = np.zeros_like(source), []
-    for _ in range(20):
-        began = time.perf_counter()
-        np.copyto(target, source)
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+    def a_step(self) -> tuple[float, float]:
+        """Seconds of all cores, and of the worker, from the first report after the start to the last."""
+        (first, *before), (last, *after) = self._noted[1], self._noted[-1]
+        whole, worker = ((end - start) / (last - first) for start, end in zip(before, after, strict=True))
+        return whole, worker
 
 
 def _figures(history: list[Any], goal: float) -> Figures:
