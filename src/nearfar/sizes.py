@@ -96,7 +96,7 @@ class Sizes:
             and cost.is_far(self.L_bytes, self.workers * self.threads_per_worker)
             and batch.is_sparse
             and cost.are_most_features(batch.touched, self.n_features)
-            and cost.sparse_form(batch.rows, batch.rows * batch.entries, batch.touched, self.rank) == "blocks"
+            and self._form == "blocks"
         )
 
     @property
@@ -116,9 +116,18 @@ class Sizes:
         gathered = batch.rows * batch.entries * (_SPARSE_ENTRY if batch.is_sparse else _FLOAT)
         projections = 2 * _FLOAT * batch.rows * self.rank
         among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
-        packed = _FLOAT * batch.touched * self.rank if batch.is_sparse else 0.0
+        packed = _FLOAT * batch.touched * self.rank if self._form == "blocks" else 0.0
+        made_dense = _FLOAT * batch.rows * batch.touched if batch.is_sparse and self._form == "dense" else 0.0
         lifting = _FLOAT * batch.rows * self.lift_features
-        return gathered + projections + among_all + packed + lifting
+        return gathered + projections + among_all + packed + made_dense + lifting
+
+    @property
+    def _form(self) -> str:
+        """In which form a batch is multiplied."""
+        batch = self.batch
+        if not batch.is_sparse:
+            return "dense"
+        return cost.sparse_form(batch.rows, batch.rows * batch.entries, batch.touched, self.rank)
 
     @property
     def flops(self) -> float:

@@ -168,6 +168,14 @@ def test_pulls_go_on_where_steps_end_sooner_than_foreseen(simulated, crowding):
     assert run.history[-1].staleness_max <= 8
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_rows_that_come_behind_computing_come_in_time(simulated, workers):
+    """A step begins with all but its worker's last push, though cores are shared and rows travel."""
+    costs = Costs(0.025, 0.0003, 1.9e6, 1.9e6, crowding=1.1, gather_seconds=0.001)
+    run = simulated(SimulatedCluster(costs=costs, spread=0.05), workers=workers, steps=100 * workers)
+    assert run.history[-1].staleness_mean <= workers + 1
+
+
 @pytest.mark.parametrize("workers", [4, 16])
 def test_a_full_link_of_the_server_carries_bytes_at_its_bandwidth(simulated, workers):
     cluster = SimulatedCluster(

@@ -7,11 +7,14 @@ import numpy as np
 
 from nearfar.engine.engine import Job
 from nearfar.engine.simulated.snapshots import Features, Snapshots
-from nearfar.engine.simulated.virtual_time import READS, Events, Network
+from nearfar.engine.simulated.virtual_time import READS, Cores, Events, Network
 from nearfar.engine.simulated.worker import SimulatedThread, SimulatedWorker
 from nearfar.parameter_server.worker import Task
 
 _FLOAT = 4
+_EARLIER = 2.0
+"""How many times as long as the last pull the next one may take and still come in time. Of the factors from 1 to 3,
+rows are newest with this one: those that come late are missed by a whole step."""
 
 
 class Pulls:
@@ -21,6 +24,8 @@ class Pulls:
     ----------
     job : Job
     events : Events
+    cores : list of Cores
+        Of each machine.
     network : Network
     pull_bytes : float or None
         What all rows that are asked for take on a link, if they have all changed; None for what they really take.
@@ -32,11 +37,13 @@ class Pulls:
         self,
         job: Job,
         events: Events,
+        cores: list[Cores],
         network: Network,
         pull_bytes: float | None,
         on_rows: Callable[[SimulatedThread], None],
     ) -> None:
-        self._events, self._network, self._pull_bytes, self._on_rows = events, network, pull_bytes, on_rows
+        self._events, self._cores, self._network = events, cores, network
+        self._pull_bytes, self._on_rows = pull_bytes, on_rows
         self._n_features, self._rank = job.points.n_features, job.rank
         self._snapshots = Snapshots(job.server, (self._n_features, self._rank))
 
@@ -45,11 +52,13 @@ class Pulls:
 
         Asked for sooner, they would be older when they are used. How long they will take is taken from the last pull.
         """
-        early = thread.ends_at - self._events.now - thread.worker.pull_seconds
-        if thread.computing is None or early <= 0:
+        worker = thread.worker
+        cores = self._cores[worker.machine]
+        left = thread.done_at - cores.served - _EARLIER * worker.pull_seconds * cores.speed
+        if thread.computing is None or left <= 0:
             self._want_now(thread, thread.task)
         else:
-            self._events.after(early, READS, partial(self._want_now, thread, thread.task))
+            cores.after_work(left, READS, partial(self._want_now, thread, thread.task))
 
     def _want_now(self, thread: SimulatedThread, task: Task | None) -> None:
         if task is None or thread.task is not task or thread.has_asked:

@@ -89,8 +89,8 @@ class _Run:
         self._living = list(self._workers)
         machines = self._workers[-1].machine + 1
         self._network = Network(events, cluster, machines)
-        self._pulls = Pulls(job, events, self._network, self._costs.pull_bytes, self._begin_if_ready)
         self._cores = [self._machine(number) for number in range(machines)]
+        self._pulls = Pulls(job, events, self._cores, self._network, self._costs.pull_bytes, self._begin_if_ready)
         self._server = SimulatedServer(
             job,
             events,
@@ -233,10 +233,10 @@ class _Run:
                 self._computed(thread, push)
 
         cores = self._cores[worker.machine]
+        thread.done_at = cores.served + seconds
         cores.run(seconds, ENDS, computed)
         if self._costs.gather_seconds:
             cores.run(self._costs.gather_seconds * worker.slowness, ENDS, _nothing)
-        thread.ends_at = self._events.now + cores.stretched(seconds)
         if self._cluster.pulls == "behind":
             self._take_next(thread)
 

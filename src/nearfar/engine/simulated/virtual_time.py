@@ -62,47 +62,60 @@ class Cores:
         self._events, self._count = events, count
         self._slower_by = (crowding - 1) / max(1, count - 1)
         self._has_enough = most_threads <= (count if crowding == 1 else 1)
-        self._running: list[tuple[float, int, int, Event]] = []  # by the service at which each is done
+        self._coming: list[tuple[float, int, int, bool, Event]] = []  # by the service at which each comes
+        self._threads = 0
         self._served = self._since = 0.0
         self._numbers = itertools.count()
         self._plan = 0
 
+    @property
+    def served(self) -> float:
+        """Seconds of work that a thread which had always run would have done by now."""
+        if self._has_enough:
+            return self._events.now
+        return self._served + (self._events.now - self._since) * self.speed
+
+    @property
+    def speed(self) -> float:
+        """Of a thread, with as many as run now; 1 is that of one alone."""
+        running = max(1, self._threads)
+        busy = min(running, self._count)
+        return busy / running / (1 + self._slower_by * (busy - 1))
+
     def run(self, seconds: float, kind: int, then: Event) -> None:
         """Work that takes so long on a core of its own; ``then`` happens when it is done."""
+        self._add(seconds, kind, then, is_thread=True)
+
+    def after_work(self, seconds: float, kind: int, then: Event) -> None:
+        """Let an event happen when every thread that runs from now on has done so much work; it takes no core."""
+        self._add(seconds, kind, then, is_thread=False)
+
+    def _add(self, seconds: float, kind: int, then: Event, *, is_thread: bool) -> None:
         if self._has_enough:
             self._events.after(seconds, kind, then)
             return
         self._serve()
-        heapq.heappush(self._running, (self._served + seconds, kind, next(self._numbers), then))
+        heapq.heappush(self._coming, (self._served + seconds, kind, next(self._numbers), is_thread, then))
+        self._threads += is_thread
         self._plan_next()
 
-    def stretched(self, seconds: float) -> float:
-        """How long such work takes with as many threads as run now."""
-        return seconds / self._speed
-
-    @property
-    def _speed(self) -> float:
-        running = max(1, len(self._running))
-        busy = min(running, self._count)
-        return busy / running / (1 + self._slower_by * (busy - 1))
-
     def _serve(self) -> None:
-        self._served += (self._events.now - self._since) * self._speed
-        self._since = self._events.now
+        self._served, self._since = self.served, self._events.now
 
     def _plan_next(self) -> None:
         self._plan += 1
-        if self._running:
-            done, kind, _, _ = self._running[0]
+        if self._coming:
+            done, kind, *_ = self._coming[0]
             plan = self._plan
-            self._events.after(max(0.0, done - self._served) / self._speed, kind, lambda: self._finish(plan))
+            self._events.after(max(0.0, done - self._served) / self.speed, kind, lambda: self._next(plan))
 
-    def _finish(self, plan: int) -> None:
-        if plan != self._plan:  # since then another thread began or ended, and the end was planned again
+    def _next(self, plan: int) -> None:
+        if plan != self._plan:  # since then another thread began or ended, and this was planned again
             return
         self._serve()
-        done, _, _, then = heapq.heappop(self._running)
+        done, _, _, is_thread, then = heapq.heappop(self._coming)
         self._served = done
+        self._threads -= is_thread
         self._plan_next()
         then()
 

@@ -53,8 +53,8 @@ class SimulatedThread:
     has_rows: bool = False
     """Whether they have come."""
     computing: Task | None = None
-    ends_at: float = 0.0
-    """When that will be done, if no other thread begins or ends meanwhile."""
+    done_at: float = 0.0
+    """The work of its machine's cores at which that will be done."""
     is_resting: bool = False
     """Between two steps."""
     state: State | None = None
