@@ -112,7 +112,7 @@ class _Used:
 
     def __call__(self, report: Report) -> None:
         ticks = os.sysconf("SC_CLK_TCK")
-        user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split()[1:])
+        user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
         of_workers = (
             Path(f"/proc/{worker}/stat").read_text().split(")")[1].split() for worker in actors("WorkerActor")
         )
