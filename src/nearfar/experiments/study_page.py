@@ -1,6 +1,7 @@
 """The study as one HTML page: the paper's figures, made from what was found here."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,8 @@ _EARLIEST = 0.01
 """Seconds: where an axis of times begins that is logarithmic."""
 _HEIGHT = 430
 """Pixels: legends of many lines need room."""
+_ABOVE_START = 1.5
+"""Objectives are shown up to so many times that at the start."""
 _REAL_DASH, _LINEAR_DASH = "3px,3px", "9px,3px"
 _FIGURES = {
     "mnist": {"time": "4a", "precision": "4b", "convergence": "2a", "speed-up": "3a"},
@@ -114,9 +117,10 @@ def convergence(found: Found) -> Figure:
         f"Held-out objective{_in_paper(found, 'convergence')}. Real workers are threads of this machine in real time; "
         "simulated ones compute real gradients on a virtual clock and end at the goal."
     )
-    return _figure(
+    figure = _figure(
         "convergence", "Convergence", caption, [*real, *simulated], "seconds", ("objective", ".4f"), log_x=True
     )
+    return _up_to_the_start(figure, [*found.workers.courses, *found.scaling.courses])
 
 
 def speed_ups(found: Found) -> Figure:
@@ -142,7 +146,20 @@ def consistencies(name: str, title: str, courses: Courses) -> Figure:
     """The held-out objective against virtual time by consistency."""
     series = [_course(one.consistency, one, number) for number, one in enumerate(courses.courses)]
     caption = "Held-out objective by virtual time, up to the goal."
-    return _figure(name, title, caption, series, "virtual seconds", ("objective", ".4f"))
+    figure = _figure(name, title, caption, series, "virtual seconds", ("objective", ".4f"))
+    return _up_to_the_start(figure, courses.courses)
+
+
+def _up_to_the_start(figure: Figure, courses: Sequence[Course]) -> Figure:
+    """Show objectives up to those at the start: one run that gets far out of hand would hide all others."""
+    start = max(course.curve[0].objective for course in courses)
+    objectives = [moment.objective for course in courses for moment in course.curve]
+    low, high = min(objectives), start * _ABOVE_START
+    if max(objectives) <= high:
+        return figure
+    margin = (high - low) / 20
+    figure.layout["yaxis"] |= {"range": [low - margin, high]}
+    return replace(figure, caption=f"{figure.caption} What rises far above the start is cut off; it is in the table.")
 
 
 def _course(name: str, course: Course, number: int, dash: str | None = None) -> Series:
