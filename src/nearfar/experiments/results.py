@@ -87,6 +87,8 @@ class Courses:
     """The step size that all of them began with."""
     costs: Costs | None = None
     """What a step cost, where that was declared."""
+    alone_seconds: float | None = None
+    """What one worker takes to the goal with steps that are best for one; None where that was not tried, or never."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
