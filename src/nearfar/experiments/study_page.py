@@ -159,7 +159,7 @@ def _up_to_the_start(figure: Figure, courses: Sequence[Course]) -> Figure:
         return figure
     margin = (high - low) / 20
     figure.layout["yaxis"] |= {"range": [low - margin, high]}
-    return replace(figure, caption=f"{figure.caption} What rises far above the start is cut off; it is in the table.")
+    return replace(figure, caption=f"{figure.caption} What rises far above the start is cut off.")
 
 
 def _course(name: str, course: Course, number: int, dash: str | None = None) -> Series:
