@@ -44,7 +44,7 @@ class Case:
 
 HINGE = ("--loss", "hinge", "--margin", "1", "--workers", "2")
 TEXT = ("--from-labels", "--rank", "100", "--steps", "200", "--checkpoint-every", "600")
-"""Seconds of training: a checkpoint in their midst, of L and state of 1.2 GB, takes as long, and is none of the steps."""
+"""Seconds of training: a checkpoint in their midst, of 1.2 GB, would take as long, and is none of the steps."""
 CASES = {
     "imnet-1m": Case(
         "imnet-1m", 1_000_000, 100_000_000, ("--rank", "1000", "--batch-size", "1000", "--minutes", "10", *HINGE),

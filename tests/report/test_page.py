@@ -17,7 +17,8 @@ from nearfar.data.dataset import write_dataset
 from nearfar.model.training import train
 from nearfar.report import Choices, write_report
 from nearfar.report.building import MetricParts, build_page, metric_parts
-from nearfar.report.page import document
+from nearfar.report.figure import Table
+from nearfar.report.page import document, table_html
 from nearfar.report.reading import read_runs
 from nearfar.settings import TrainingSettings
 
@@ -217,6 +218,14 @@ def test_text_and_lines_stand_out_in_light_and_in_dark():
                 continue
             for ground in ("--page", "--panel"):
                 assert _contrast(colour, colours[ground]) >= least, (name, ground)
+
+
+def test_a_column_of_sentences_is_set_as_prose_and_figures_are_not():
+    said = "the time was up after 74 steps, before the objective stood still"
+    html = table_html(Table(["method", "AP", "cut"], [["A", "0.91", said], ["B", "0.84", ""]]))
+    assert f'<td>0.91</td><td class="prose">{said}</td>' in html
+    assert '<th scope="col">AP</th><th scope="col" class="prose">cut</th>' in html
+    assert "<tbody></tbody>" in table_html(Table(["method", "AP"], []))
 
 
 def test_the_page_is_in_the_package():

@@ -14,6 +14,8 @@ from nearfar.report.figure import Figure, Table, run_group, run_style
 MARK = "<!-- a report of nearfar -->"
 """Stands in every page, so that one is told from other files."""
 
+_LONGEST_FIGURE = 32
+"""Characters; a column with a longer text is prose, not figures."""
 _TEMPLATE_FILES = ("page.html", "page.css", "page.js")
 _OFFLINE = (
     "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -153,10 +155,13 @@ def _details(name: str, title: str, content: str) -> str:
 
 def table_html(table: Table) -> str:
     """A table that scrolls by itself where it is wider than the page."""
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    lengths = [max(map(len, column)) for column in zip(*table.rows, strict=True)] or [0] * len(table.columns)
+    kinds = ["", *(' class="prose"' if length > _LONGEST_FIGURE else "" for length in lengths[1:])]
+    columns = zip(kinds, table.columns, strict=True)
+    head = "".join(f'<th scope="col"{kind}>{escape(column)}</th>' for kind, column in columns)
     rows = []
     for i, (first, *rest) in enumerate(table.rows):
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        cells = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds[1:], rest, strict=True))
         marked = ' class="marked"' if i in table.marked else ""
         rows.append(f'<tr{marked}><th scope="row">{escape(first)}</th>{cells}</tr>')
     caption = f"<caption>{escape(table.title)}</caption>" if table.title and not table.folded else ""
