@@ -105,12 +105,23 @@ def test_rows_and_differences_equal_plain_numpy(stored):
         assert (rows.values if isinstance(rows, SparseRows) else rows).dtype == np.float32
 
 
+@pytest.mark.parametrize("counted", [0, 2**32 - 3000, 2**32 - 1])
+def test_differences_stay_right_as_long_as_they_are_gathered_into_the_same_memory(counted):
+    rng = np.random.default_rng(0)
+    X = sp.random(40, 60, density=0.3, random_state=rng, format="csr", dtype=np.float32)
+    points, scratch = as_points(X), Scratch()
+    scratch.lasting("columns seen", 61, np.uint32)[0] = counted
+    for _ in range(20):
+        left, right = rng.integers(40, size=(2, 25))
+        found = as_dense(points.differences(left, right, scratch))
+        np.testing.assert_array_equal(found, (X[left] - X[right]).toarray())
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 30))
 def test_a_column_of_both_rows_is_one_entry_of_their_sparse_difference(seed, n_features):
     X = sp.random(40, n_features, 0.4, "csr", np.float32, random_state=seed)
     (left, right), scratch = np.random.default_rng(seed).integers(0, 40, (2, 30)), Scratch()
-    scratch.array("places of columns", (n_features,), np.int32)[:] = np.random.default_rng(seed).integers(-2, 9)
     found = as_points(X).differences(left, right, scratch)
     both = (X[left] != 0) + (X[right] != 0)
     np.testing.assert_array_equal(np.diff(found.starts), np.diff(both.indptr))

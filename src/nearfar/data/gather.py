@@ -2,7 +2,8 @@
 
 One pass each: the row is read in its stored type, scaled and written, with no array in between. They release the GIL.
 Half floats come as their bits (uint16) with a table of what the bits mean (``halves``), since compiled loops do not
-know the type; for every other type ``halves`` is None, and the loops are compiled without it.
+know the type; for every other type ``halves`` is None, and the loops are compiled without it. Indices of sparse entries
+are unsigned: for others, each access would begin by asking whether it counts from the end.
 """
 
 from typing import Any
@@ -61,54 +62,58 @@ def sparse_rows(
     starts: Array, out_values: Array, out_columns: Array,
 ) -> None:  # fmt: skip
     """Gather CSR rows as CSR rows. An empty scale stands for ones."""
-    scaled = len(inverse_scale) > 0
-    position = 0
+    scaled, position, one = len(inverse_scale) > 0, np.uint64(0), np.uint64(1)
     for i in range(len(indices)):
         starts[i] = position
-        for j in range(indptr[indices[i]], indptr[indices[i] + 1]):
+        for j in range(np.uint64(indptr[indices[i]]), np.uint64(indptr[indices[i] + 1])):
+            column = np.uint64(columns[j])
             value = np.float32(data[j]) if halves is None else halves[data[j]]
-            out_values[position] = value * inverse_scale[columns[j]] if scaled else value
-            out_columns[position] = columns[j]
-            position += 1
+            out_values[position] = value * inverse_scale[column] if scaled else value
+            out_columns[position] = column
+            position += one
     starts[len(indices)] = position
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sparse_differences(
     data: Array, halves: Array | None, columns: Array, indptr: Array, left: Array, right: Array, inverse_scale: Array,
-    places: Array, starts: Array, out_values: Array, out_columns: Array,
+    seen: Array, starts: Array, out_values: Array, out_columns: Array,
 ) -> int:  # fmt: skip
     """Gather differences of CSR rows as CSR rows; how many entries these have is returned.
 
     The left row's entries, then those of the right row whose columns the left one has not; what both have is one entry.
-    ``places`` has any number for each column: where in the row the left one's entry was written. There is no branch on
-    it, since none could be foreseen. An empty scale stands for ones.
+    Left entries are counted, from one call to the next: ``seen[1 + column]`` is the count at the last entry of a
+    column, ``seen[0]`` where the next call goes on. So a column is in this left row if its count is no smaller than
+    that at the row's start, and nothing has to be cleared between rows. There is no branch on it, since none could be
+    foreseen. An empty scale stands for ones.
     """
-    scaled, position = len(inverse_scale) > 0, 0
+    scaled, position, one = len(inverse_scale) > 0, np.uint64(0), np.uint64(1)
+    if np.uint64(seen[0]) + np.uint64(len(out_values)) > np.uint64(0xFFFFFFFF):
+        seen[:] = 0
+    count = np.uint64(seen[0]) + one
     for i in range(len(left)):
-        first = position
+        first, first_count = position, count
         starts[i] = first
-        for j in range(indptr[left[i]], indptr[left[i] + 1]):
-            column = columns[j]
+        for j in range(np.uint64(indptr[left[i]]), np.uint64(indptr[left[i] + 1])):
+            column = np.uint64(columns[j])
             value = np.float32(data[j]) if halves is None else halves[data[j]]
             out_values[position] = value * inverse_scale[column] if scaled else value
             out_columns[position] = column
-            places[column] = position - first
-            position += 1
-        n_left = position - first
-        for j in range(indptr[right[i]], indptr[right[i] + 1]):
-            column = columns[j]
+            seen[column + one] = count
+            count += one
+            position += one
+        for j in range(np.uint64(indptr[right[i]]), np.uint64(indptr[right[i] + 1])):
+            column = np.uint64(columns[j])
             value = np.float32(data[j]) if halves is None else halves[data[j]]
             if scaled:
                 value *= inverse_scale[column]
-            place = places[column]
-            written = (place >= 0) & (place < n_left)
-            place = first + place if written else first
-            written &= out_columns[place] == column
-            before = out_values[place]
-            place = place if written else position
-            out_values[place] = (before if written else np.float32(0)) - value
+            last = np.uint64(seen[column + one])
+            in_both = last >= first_count
+            place = first + (last - first_count) if in_both else position
+            before = out_values[place] if in_both else np.float32(0)
+            out_values[place] = before - value
             out_columns[place] = column
-            position += 1 - written
+            position += np.uint64(not in_both)
+    seen[0] = count - one
     starts[len(left)] = position
     return position

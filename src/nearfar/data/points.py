@@ -193,9 +193,9 @@ class SparsePoints(Points):
         scratch = scratch or Scratch()
         out = self._empty(np.concatenate((left, right)), len(left), scratch)
         data, columns, indptr = self._arrays
-        places = scratch.array("places of columns", (self.n_features,), np.int32)
+        seen = scratch.lasting("columns seen", self.n_features + 1, np.uint32)
         size = gather.sparse_differences(
-            *_readable(data), columns, indptr, left, right, self._inverse_scale, places,
+            *_readable(data), columns, indptr, left, right, self._inverse_scale, seen,
             out.starts, out.values, out.columns,
         )  # fmt: skip
         return SparseRows(out.values[:size], out.columns[:size], out.starts, self.n_features)

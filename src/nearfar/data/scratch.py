@@ -16,7 +16,16 @@ class Scratch:
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
         """An uninitialised array of this shape, in the memory of the last one of this name if that is large enough."""
         size = math.prod(shape)
+        if not self._has(name, size, dtype):
+            self._buffers[name] = np.empty(size, dtype)
+        return self._buffers[name][:size].reshape(shape)
+
+    def lasting(self, name: str, size: int, dtype: DTypeLike) -> NDArray[Any]:
+        """So many numbers as they were left, at first all zero."""
+        if not self._has(name, size, dtype):
+            self._buffers[name] = np.zeros(size, dtype)
+        return self._buffers[name][:size]
+
+    def _has(self, name: str, size: int, dtype: DTypeLike) -> bool:
         buffer = self._buffers.get(name)
-        if buffer is None or buffer.size < size or buffer.dtype != dtype:
-            buffer = self._buffers[name] = np.empty(size, dtype)
-        return buffer[:size].reshape(shape)
+        return buffer is not None and buffer.size >= size and buffer.dtype == dtype

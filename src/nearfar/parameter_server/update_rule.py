@@ -58,19 +58,14 @@ class UpdateRule:
         if len(gradients) == 1:
             self._step(Lt, gradients[0].features, gradients[0].values, step_sizes[0])
             return
-        at = [0] * len(gradients)
-        for end in range(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once):
-            for i, gradient in enumerate(gradients):
-                start, at[i] = at[i], self._first_from(gradient, end, len(Lt))
-                if at[i] > start:
-                    self._step(Lt, gradient.features[start : at[i]], gradient.values[start : at[i]], step_sizes[i])
-
-    @staticmethod
-    def _first_from(gradient: Gradient, feature: int, n_features: int) -> int:
-        """The first place in a gradient whose feature is ``feature`` or later."""
-        if len(gradient.features) == n_features:
-            return min(feature, n_features)
-        return int(np.searchsorted(gradient.features, feature))
+        ends = np.arange(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once, dtype=np.int32)
+        places = [np.searchsorted(gradient.features, ends).tolist() for gradient in gradients]
+        starts = [0] * len(gradients)
+        for upto in zip(*places, strict=True):
+            for gradient, start, end, step_size in zip(gradients, starts, upto, step_sizes, strict=True):
+                if end > start:
+                    self._step(Lt, gradient.features[start:end], gradient.values[start:end], step_size)
+            starts = upto
 
     def _step(self, Lt: Floats, features: NDArray[np.int32], values: Floats, step_size: float) -> None:
         state = self._state
