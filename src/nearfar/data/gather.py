@@ -116,4 +116,4 @@ def sparse_differences(
             position += np.uint64(not in_both)
     seen[0] = count - one
     starts[len(left)] = position
-    return position
+    return int(position)

@@ -46,24 +46,23 @@ def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out
 def touched_columns(columns: Array, marks: Array, out: Array) -> int:
     """Write the distinct columns in rising order; how many there are is returned.
 
-    ``marks`` is one bit a column, all clear before and after.
+    ``marks`` is one byte a column, in words of eight, all clear before and after. ``out`` has room for one more: each
+    column of a word is written, and counts if it is marked, since no branch on it could be foreseen.
     """
-    one, byte, byte_long = np.uint64(1), np.uint64(255), np.uint64(8)
+    mark, byte = marks.view(np.uint8), np.uint64(8)
     for j in range(len(columns)):
-        marks[columns[j] >> 6] |= one << np.uint64(columns[j] & 63)
-    count = 0
+        mark[np.uint32(columns[j])] = 1
+    count = np.uint64(0)
     for word in range(len(marks)):
-        bits, column = marks[word], 64 * word
+        bits = marks[word]
+        if bits == 0:
+            continue
         marks[word] = 0
-        while bits != 0:
-            if bits & byte == 0:
-                bits, column = bits >> byte_long, column + 8
-                continue
-            if bits & one:
-                out[count] = column
-                count += 1
-            bits, column = bits >> one, column + 1
-    return count
+        for column in range(8 * word, 8 * word + 8):
+            out[count] = column
+            count += bits & np.uint64(1)
+            bits >>= byte
+    return int(count)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -24,11 +24,12 @@ class TouchedFeatures:
 
     def __init__(self, n_features: int) -> None:
         self._scratch = Scratch()
-        self._marks = np.zeros(n_features // 64 + 1, np.uint64)
+        self._marks = np.zeros(n_features // 8 + 1, np.uint64)
 
     def of(self, rows: SparseRows) -> Places:
         """The features, rising; valid until it is asked again."""
-        touched: Places = self._scratch.array("touched", (min(len(rows.columns), rows.n_features),), np.int32)
+        most = min(len(rows.columns), rows.n_features)
+        touched: Places = self._scratch.array("touched", (most + 1,), np.int32)
         return touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
 
 

@@ -60,7 +60,7 @@ class UpdateRule:
             return
         ends = np.arange(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once, dtype=np.int32)
         places = [np.searchsorted(gradient.features, ends).tolist() for gradient in gradients]
-        starts = [0] * len(gradients)
+        starts: tuple[int, ...] = (0,) * len(gradients)
         for upto in zip(*places, strict=True):
             for gradient, start, end, step_size in zip(gradients, starts, upto, step_sizes, strict=True):
                 if end > start:
