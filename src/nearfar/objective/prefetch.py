@@ -43,3 +43,4 @@ def bring_near(address: int, n_bytes: int) -> None:
     """Ask for all lines of a run of memory; in compiled code only."""
     for place in range(0, n_bytes, LINE):
         _prefetch(address + place)
+    _prefetch(address + n_bytes - 1)  # in one line more, where the run does not begin with a line

@@ -24,7 +24,7 @@ _AHEAD = 4
 def _ask_for(rows: Array, features: Array, i: int) -> None:
     """Ask for the row that is used soon after row i, unless rows follow each other: the processor foresees those."""
     if i + _AHEAD < len(features) and features[i + _AHEAD] - features[i] > _AHEAD:
-        bring_near(rows.ctypes.data + features[i + _AHEAD] * rows.strides[0], 4 * rows.shape[1])
+        bring_near(rows.ctypes.data + features[i + _AHEAD] * rows.strides[0], rows.strides[0])
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
@@ -71,6 +71,7 @@ def adam(
     for i in range(len(features)):
         for rows in (Lt, means, squares):
             _ask_for(rows, features, i)
+        _ask_for(counts, features, i)
         feature = features[i]
         counts[feature] += 1
         step = np.float32(step_size / (1 - keep_mean ** counts[feature]))
