@@ -8,8 +8,10 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.made
 	$(BIN)/nearfar demo
 
+# Most tests two at a time; then those that start a cluster or a browser, or measure time.
 test: $(VENV)/.made-for-tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m alone
 
 # The learners with the oldest scikit-learn, and all else that the project claims to support.
 test-oldest: build/oldest/.made

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+TESTS = Path(__file__).resolve().parent
+ALONE = ("behaviour", "engine", "faults", "report/test_browser.py", "report/test_watching.py", "test_benchmarks.py",
+         "test_cli.py", "test_planning.py")  # fmt: skip
+"""Files and folders whose tests need the machine for themselves."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the machine for themselves."""
+    for item in items:
+        if any(item.path.is_relative_to(TESTS / one) for one in ALONE):
+            item.add_marker("alone")
 
 
 @pytest.fixture(scope="session")
