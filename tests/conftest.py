@@ -10,8 +10,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 TESTS = Path(__file__).resolve().parent
-ALONE = ("behaviour", "engine", "faults", "report/test_browser.py", "report/test_watching.py", "test_benchmarks.py",
-         "test_cli.py", "test_planning.py")  # fmt: skip
+ALONE = ("behaviour", "engine/test_ray.py", "engine/test_threads.py", "faults", "report/test_browser.py",
+         "report/test_watching.py", "test_planning.py")  # fmt: skip
 """Files and folders whose tests need the machine for themselves."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
