@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nearfar.data.dataset import write_dataset
+from nearfar.experiments.found import Found
 from nearfar.experiments.protocol import SIMULATED_WORKERS, Protocol
 from nearfar.experiments.results import Courses, MethodResult
 from tests.test_cli import ended, nearfar, process
@@ -253,6 +255,21 @@ def test_protocols_are_the_paper_s_at_scale_1():
     assert (middle.points, middle.rank, middle.batch_size, middle.pairs) == (63_000, 10_000, 100, 100_000)
     assert (large.points, large.rank, large.batch_size, large.pairs) == (1_000_000, 1000, 1000, 100_000_000)
     assert Protocol.of("mnist", minutes=9).minutes == 9
+
+
+def test_a_metric_that_is_no_better_than_euclid_is_said(study):
+    out, *_ = study
+    kept = {
+        name: json.loads((out / "parts" / f"{name}.json").read_text())["result"]
+        for name in ("method-hinge", "method-euclid", "scaling")
+    }
+    methods = [MethodResult.from_json(kept[name]) for name in ("method-hinge", "method-euclid")]
+    alone = Courses.from_json(kept["scaling"])
+    for ap, said in ((0.9, False), (0.2, True)):
+        judged = (replace(methods[0], ap=ap), replace(methods[1], ap=0.6))
+        protocol = Protocol.of("imnet-63k", 0.01)
+        found = Found(protocol, "somewhere", 2000, 21_504, 2000, judged, {}, alone, alone, alone, alone)
+        assert any("No better than Euclid here: ours, hinge." in remark for remark in found.remarks()) == said
 
 
 def test_an_imnet_study_on_a_dataset_of_one_s_own(digits, tmp_path):

@@ -57,9 +57,12 @@ def reproduce(
     except KeyboardInterrupt:
         print("stopped; what is done is kept: go on with the same command")
         raise typer.Exit(130) from None
-    shown = [place for place, column in enumerate(COLUMNS) if "interval" not in column]  # the files have it
-    rows = [[row[place] for place in shown] for row in done.found.rows()]
-    print_table(f"The study {study}", [COLUMNS[place] for place in shown], rows)
+    rows = done.found.rows()
+    shown = [place for place, column in enumerate(COLUMNS[:-1]) if "interval" not in column]  # the files have it
+    print_table(f"The study {study}", [COLUMNS[place] for place in shown], [[row[at] for at in shown] for row in rows])
+    for method, *_, cut in rows:
+        if cut:
+            print(f"{method}: {cut}.")
     for remark in done.found.remarks():
         print(remark)
     print(f"{done.page}: the page; open it in a browser")

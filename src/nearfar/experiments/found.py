@@ -74,7 +74,7 @@ class Found:
 
     def remarks(self) -> list[str]:
         """What a reader of the table is to know, a sentence each."""
-        return [*self._sizes(), *self._better_baselines(), *self._busy()]
+        return [*self._sizes(), *self._no_gain(), *self._better_baselines(), *self._busy()]
 
     def _sizes(self) -> list[str]:
         protocol = self.protocol
@@ -91,6 +91,17 @@ class Found:
             said,
             f"The paper has {paper.points:,} points, {paper.pairs:,} + {paper.pairs:,} pairs "
             f"and k = {paper.rank:,}, so these figures are not to be held against the paper's.",
+        ]
+
+    def _no_gain(self) -> list[str]:
+        """Where a metric of ours is no better than none, as from a few points of many classes."""
+        aps = {method.name: method.ap for method in self.methods}
+        ours = [name for name, ap in aps.items() if name not in BASELINES and ap <= aps.get("Euclid", 0.0)]
+        if not ours:
+            return []
+        return [
+            f"No better than Euclid here: {'; '.join(ours)}. What {self.n_points:,} points teach about "
+            f"{self.n_features:,} features does not hold for others; a larger --scale has more points."
         ]
 
     def _better_baselines(self) -> list[str]:
