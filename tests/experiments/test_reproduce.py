@@ -275,7 +275,8 @@ def test_a_metric_that_is_no_better_than_euclid_is_said(study):
 def test_an_imnet_study_on_a_dataset_of_one_s_own(digits, tmp_path):
     X, y = digits
     write_dataset(tmp_path / "digits", X[:900], y[:900])
-    nearfar("reproduce", "imnet-63k", "--dataset", tmp_path / "digits", "--out", tmp_path / "out", *SCALE)
+    printed = nearfar("reproduce", "imnet-63k", "--dataset", tmp_path / "digits", "--out", tmp_path / "out", *SCALE)
+    assert "ITML: left out: its 64 × 64 matrices would take" in " ".join(printed.split())
     text = (tmp_path / "out" / "study.md").read_text()
     assert "left out: its 64 × 64 matrices would take" in text
     assert "a tenth of it set apart" in text

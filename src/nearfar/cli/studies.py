@@ -15,6 +15,9 @@ from nearfar.experiments.found import COLUMNS
 from nearfar.experiments.protocol import StudyName
 from nearfar.experiments.reproduce import reproduce as reproduce_study
 
+_NOT_IN_A_TERMINAL = ("95 % interval", "cut")
+"""Columns for which a terminal is too narrow: the files have the first, the second is said below the table."""
+
 
 def reproduce(
     study: Annotated[StudyName, typer.Argument(metavar="STUDY", help="mnist, imnet-63k or imnet-1m.")],
@@ -57,12 +60,12 @@ def reproduce(
     except KeyboardInterrupt:
         print("stopped; what is done is kept: go on with the same command")
         raise typer.Exit(130) from None
-    rows = done.found.rows()
-    shown = [place for place, column in enumerate(COLUMNS[:-1]) if "interval" not in column]  # the files have it
-    print_table(f"The study {study}", [COLUMNS[place] for place in shown], [[row[at] for at in shown] for row in rows])
-    for method, *_, cut in rows:
-        if cut:
-            print(f"{method}: {cut}.")
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in done.found.rows()]
+    shown = [column for column in COLUMNS if column not in _NOT_IN_A_TERMINAL]
+    print_table(f"The study {study}", shown, [[row[column] for column in shown] for row in rows])
+    for row in rows:
+        if row["cut"]:
+            print(f"{row['method']}: {row['cut']}.")
     for remark in done.found.remarks():
         print(remark)
     print(f"{done.page}: the page; open it in a browser")

@@ -70,7 +70,7 @@ class Found:
         alone = self.scaling.alone_seconds
         if alone is None:
             return said
-        return f"{said} With steps that are best for one, one simulated worker gets there in {duration_text(alone)}."
+        return f"{said} With larger steps, best for one on MNIST, one worker is there in {duration_text(alone)}."
 
     def remarks(self) -> list[str]:
         """What a reader of the table is to know, a sentence each."""
@@ -99,9 +99,10 @@ class Found:
         ours = [name for name, ap in aps.items() if name not in BASELINES and ap <= aps.get("Euclid", 0.0)]
         if not ours:
             return []
+        more = "; a larger --scale has more points" if self.protocol.scale < 1 else ""
         return [
             f"No better than Euclid here: {'; '.join(ours)}. What {self.n_points:,} points teach about "
-            f"{self.n_features:,} features does not hold for others; a larger --scale has more points."
+            f"{self.n_features:,} features does not hold for others{more}."
         ]
 
     def _better_baselines(self) -> list[str]:

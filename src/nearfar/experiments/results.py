@@ -88,7 +88,7 @@ class Courses:
     costs: Costs | None = None
     """What a step cost, where that was declared."""
     alone_seconds: float | None = None
-    """What one worker takes to the goal with steps that are best for one; None where that was not tried, or never."""
+    """What one worker takes to the goal with larger steps, best for one on MNIST; None if not tried, or never there."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""

@@ -60,12 +60,12 @@ class UpdateRule:
             return
         ends = np.arange(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once, dtype=np.int32)
         places = [np.searchsorted(gradient.features, ends).tolist() for gradient in gradients]
-        starts: tuple[int, ...] = (0,) * len(gradients)
-        for upto in zip(*places, strict=True):
-            for gradient, start, end, step_size in zip(gradients, starts, upto, step_sizes, strict=True):
-                if end > start:
-                    self._step(Lt, gradient.features[start:end], gradient.values[start:end], step_size)
-            starts = upto
+        firsts: tuple[int, ...] = (0,) * len(gradients)
+        for lasts in zip(*places, strict=True):
+            for gradient, first, last, step_size in zip(gradients, firsts, lasts, step_sizes, strict=True):
+                if last > first:
+                    self._step(Lt, gradient.features[first:last], gradient.values[first:last], step_size)
+            firsts = lasts
 
     def _step(self, Lt: Floats, features: NDArray[np.int32], values: Floats, step_size: float) -> None:
         state = self._state
