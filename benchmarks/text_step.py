@@ -25,7 +25,7 @@ from nearfar.parameter_server.worker import Worker
 
 VOCABULARIES, SMALL_VOCABULARIES = (100_000, 1_000_000), (10_000, 20_000)
 RANK, PAIRS, MARGIN = 100, 1000, 5.0
-STEPS_A_TURN, TURNS = 10, 6
+STEPS_A_TURN, TURNS = 10, 24
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:

@@ -53,13 +53,13 @@ def points_are_cheaper(
     return through_points < through_differences
 
 
-def sparse_form(n_rows: int, n_entries: float, n_columns: int, rank: int) -> Literal["dense", "blocks", "rows"]:
+def sparse_form(n_rows: int, n_entries: float, n_columns: int, rank: int) -> Literal["dense", "blocks", "entries"]:
     """How to multiply sparse rows that have entries in ``n_columns`` columns: see objective/sparse_products.py."""
     if n_entries > _DENSE_FROM * n_rows * n_columns:
         return "dense"
     if n_entries > _BLOCKS_FROM * n_columns and rank >= _BLOCKS_FROM_RANK:
         return "blocks"
-    return "rows"
+    return "entries"
 
 
 def steps_between_reports(judging_flops: float, flops_a_step: float, steps_per_epoch: int) -> int:

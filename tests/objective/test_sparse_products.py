@@ -17,7 +17,7 @@ from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, 
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, SparseProjection, TouchedFeatures
 
-FORMS = ["rows", "blocks", "dense"]
+FORMS = ["entries", "blocks", "dense"]
 shapes = st.fixed_dictionaries(
     {
         "n_rows": st.one_of(st.integers(0, 40), st.integers(1000, 1100)),
@@ -196,7 +196,7 @@ def test_rare_columns_come_in_larger_blocks():
     assert {128, 1024} <= set((1 << order.shifts).tolist())
 
 
-@pytest.mark.parametrize(("density", "form"), [(0.001, "rows"), (0.1, "blocks"), (0.6, "dense")])
+@pytest.mark.parametrize(("density", "form"), [(0.001, "entries"), (0.1, "blocks"), (0.6, "dense")])
 def test_only_touched_features_are_read_whatever_the_form(density, form):
     X = sp.random(400, 3000, density, "csr", np.float32, random_state=0)
     X = sp.hstack((X[:, :1000], sp.csr_matrix((400, 500), dtype=np.float32), X[:, 1000:])).tocsr()

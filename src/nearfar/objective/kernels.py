@@ -14,13 +14,18 @@ from nearfar.objective.prefetch import bring_near
 
 Array = NDArray[Any]
 
+_AHEAD = 24
+"""Rows that are asked for before their turn, where the order is that of the entries."""
+_COLUMNS_AHEAD = 8
+"""The same where each row comes once, for all its entries."""
+
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out: Array) -> None:
     """``out[i] = Σ_j values[j] · base[columns[j]]`` over the entries j of row i: a CSR matrix times a dense one.
 
-    Four entries at a time, so that a row of ``out`` is read and written once for four rows of ``base``; the next four
-    are on their way meanwhile.
+    Four entries at a time, so that a row of ``out`` is read and written once for four rows of ``base``; those of later
+    entries are on their way meanwhile.
     """
     first, stride, count = base.ctypes.data, base.strides[0], starts[-1]
     for i in range(len(starts) - 1):
@@ -30,7 +35,7 @@ def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out
         while j + 4 <= end:
             a, b, c, d = base[columns[j]], base[columns[j + 1]], base[columns[j + 2]], base[columns[j + 3]]
             p, q, r, s = values[j], values[j + 1], values[j + 2], values[j + 3]
-            for ahead in range(j + 4, min(j + 8, count)):
+            for ahead in range(j + _AHEAD, min(j + _AHEAD + 4, count)):
                 bring_near(first + columns[ahead] * stride, 4 * len(target))
             for u in range(len(target)):
                 target[u] += p * a[u] + q * b[u] + r * c[u] + s * d[u]
@@ -42,25 +47,46 @@ def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out
             j += 1
 
 
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def weighted_sums_by_column(starts: Array, rows: Array, values: Array, touched: Array, base: Array, out: Array) -> None:
+    """The same product from entries that stand column by column, ``touched`` being the columns.
+
+    ``base`` is gone over once, in order, and ``out`` in none: for an ``out`` that is the smaller of the two.
+    """
+    first, stride, count = base.ctypes.data, base.strides[0], len(touched)
+    out[:] = 0
+    for t in range(count):
+        if t + _COLUMNS_AHEAD < count:
+            bring_near(first + touched[t + _COLUMNS_AHEAD] * stride, 4 * out.shape[1])
+        a = base[touched[t]]
+        for j in range(starts[t], starts[t + 1]):
+            target, p = out[rows[j]], values[j]
+            for u in range(len(target)):
+                target[u] += p * a[u]
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
-def touched_columns(columns: Array, marks: Array, out: Array) -> int:
+def touched_columns(columns: Array, marks: Array, words: Array, out: Array) -> int:
     """Write the distinct columns in rising order; how many there are is returned.
 
-    ``marks`` is one byte a column, in words of eight, all clear before and after. ``out`` has room for one more: each
-    column of a word is written, and counts if it is marked, since no branch on it could be foreseen.
+    ``marks`` is one byte a column, in words of eight, all clear before and after. First the marked words are listed in
+    ``words``, then their columns in ``out``; both have room for one more. Each is written, and counts if it is marked,
+    since no branch on it could be foreseen.
     """
-    mark, byte = marks.view(np.uint8), np.uint64(8)
+    mark, one, byte = marks.view(np.uint8), np.uint64(1), np.uint64(8)
     for j in range(len(columns)):
         mark[np.uint32(columns[j])] = 1
-    count = np.uint64(0)
+    n_words = np.uint64(0)
     for word in range(len(marks)):
+        words[n_words] = word
+        n_words += np.uint64(marks[word] != 0)
+    count = np.uint64(0)
+    for word in words[:n_words]:
         bits = marks[word]
-        if bits == 0:
-            continue
         marks[word] = 0
-        for column in range(8 * word, 8 * word + 8):
+        for column in range(byte * word, byte * word + byte):
             out[count] = column
-            count += bits & np.uint64(1)
+            count += bits & one
             bits >>= byte
     return int(count)
 
@@ -74,27 +100,45 @@ def number(touched: Array, place: Array) -> None:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def by_column(
-    starts: Array, columns: Array, values: Array, kept: Array, touched: Array, place: Array,
+    starts: Array, columns: Array, values: Array, touched: Array, place: Array,
     out_starts: Array, out_rows: Array, out_values: Array,
 ) -> None:  # fmt: skip
-    """The kept sparse rows, column by column: for each touched column, the rows and values that stand in it.
+    """The sparse rows, column by column: for each touched column, the rows and values that stand in it.
 
-    ``place`` has one number a column; those of touched columns are overwritten.
+    ``place`` has one number a column: those of touched columns count their entries, then say where the next one goes.
     """
-    number(touched, place)
-    out_starts[:] = 0
-    for i in kept:
-        for j in range(starts[i], starts[i + 1]):
-            out_starts[place[columns[j]] + 1] += 1
+    one = np.uint32(1)
     for t in range(len(touched)):
-        out_starts[t + 1] += out_starts[t]
-        place[touched[t]] = out_starts[t]
-    for i in kept:
+        place[touched[t]] = 0
+    for j in range(len(columns)):
+        place[np.uint32(columns[j])] += one
+    total = np.uint32(0)
+    for t in range(len(touched)):
+        out_starts[t] = total
+        place[touched[t]], total = total, total + place[touched[t]]
+    out_starts[len(touched)] = total
+    for i in range(len(starts) - 1):
         for j in range(starts[i], starts[i + 1]):
-            position = place[columns[j]]
-            place[columns[j]] = position + 1
+            column = np.uint32(columns[j])
+            position = place[column]
+            place[column] = position + one
             out_rows[position] = i
             out_values[position] = values[j]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def of_kept_rows(
+    starts: Array, rows: Array, values: Array, is_kept: Array, out_starts: Array, out_rows: Array, out_values: Array
+) -> None:
+    """Of entries that stand column by column, those of some rows. Each is written, and counts if its row is kept."""
+    count = np.uint64(0)
+    for t in range(len(starts) - 1):
+        out_starts[t] = count
+        for j in range(starts[t], starts[t + 1]):
+            row = np.uint32(rows[j])
+            out_rows[count], out_values[count] = row, values[j]
+            count += np.uint64(is_kept[row])
+    out_starts[len(starts) - 1] = count
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -1,8 +1,8 @@
 """The two products of a batch's sparse rows V: Z = V Lᵀ forward, and G = CᵀV backward, each in its cheapest form.
 
 Three forms, told apart by counting (cost.py): made dense and given to BLAS, where most entries are there; cut into
-blocks (sparse_kernels.py), where each column is used many times; else row by row (kernels.py), as memory is the limit.
-None touches a column that is not in the rows, whatever the number of features.
+blocks (sparse_kernels.py), where each column is used many times; else entry by entry (kernels.py), as memory is the
+limit. None touches a column that is not in the rows, whatever the number of features.
 """
 
 from abc import ABC, abstractmethod
@@ -25,12 +25,13 @@ class TouchedFeatures:
     def __init__(self, n_features: int) -> None:
         self._scratch = Scratch()
         self._marks = np.zeros(n_features // 8 + 1, np.uint64)
+        self._words = np.empty(len(self._marks) + 1, np.uint32)
 
     def of(self, rows: SparseRows) -> Places:
         """The features, rising; valid until it is asked again."""
         most = min(len(rows.columns), rows.n_features)
         touched: Places = self._scratch.array("touched", (most + 1,), np.int32)
-        return touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
+        return touched[: kernels.touched_columns(rows.columns, self._marks, self._words, touched)]
 
 
 class SparseProducts:
@@ -157,21 +158,41 @@ class BlockProducts(RowProducts):
         return sparse_cut.cut(self._rows, self._order, self._scratch)
 
 
-class _PlainProducts(RowProducts):
-    """Row by row."""
+class _EntryProducts(RowProducts):
+    """Entry by entry. Of the rows of L and those of Z or C, the fewer are visited in no order, the others in theirs."""
 
     def project(self, Lt: Floats, out: Floats) -> None:
-        kernels.weighted_sums(self._rows.starts, self._rows.columns, self._rows.values, Lt, out)
+        rows, features = self._rows, self._features
+        if len(rows) < len(features):
+            kernels.weighted_sums_by_column(*self._by_column, features, Lt, out)
+        else:
+            kernels.weighted_sums(rows.starts, rows.columns, rows.values, Lt, out)
 
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
-        rows = self._rows
-        starts = self._scratch.array("by column starts", (len(self._features) + 1,), np.int64)
-        in_rows = self._scratch.array("by column rows", rows.columns.shape, np.int32)
-        values = self._scratch.array("by column values", rows.values.shape)
-        kernels.by_column(
-            rows.starts, rows.columns, rows.values, kept, self._features, self._place, starts, in_rows, values
-        )
-        kernels.weighted_sums(starts, in_rows, values, C, out)
+        kernels.weighted_sums(*self._of_kept_rows(kept), C, out)
+
+    @cached_property
+    def _by_column(self) -> tuple[NDArray[np.int64], Places, Floats]:
+        """Where the entries of each feature begin, their rows, their values."""
+        rows, out = self._rows, self._entries("by column")
+        kernels.by_column(rows.starts, rows.columns, rows.values, self._features, self._place, *out)
+        return out
+
+    def _of_kept_rows(self, kept: Places) -> tuple[NDArray[np.int64], Places, Floats]:
+        n_rows = len(self._rows)
+        if len(kept) == n_rows:
+            return self._by_column
+        is_kept: NDArray[np.uint8] = np.zeros(n_rows, np.uint8)
+        is_kept[kept] = 1
+        out = self._entries("by column, kept")
+        kernels.of_kept_rows(*self._by_column, is_kept, *out)
+        return out
+
+    def _entries(self, name: str) -> tuple[NDArray[np.int64], Places, Floats]:
+        count = len(self._rows.columns)
+        starts = self._scratch.array(f"{name}: starts", (len(self._features) + 1,), np.int64)
+        rows = self._scratch.array(f"{name}: rows", (count + 1,), np.int32)  # one more, as all are written
+        return starts, rows, self._scratch.array(f"{name}: values", (count + 1,))
 
 
-_FORMS: dict[str, type[RowProducts]] = {"dense": _DenseProducts, "blocks": BlockProducts, "rows": _PlainProducts}
+_FORMS: dict[str, type[RowProducts]] = {"dense": _DenseProducts, "blocks": BlockProducts, "entries": _EntryProducts}

@@ -141,7 +141,7 @@ class Server:
             self.rule.apply(self.Lt, gradients, step_sizes)
             self.version += len(applied)
             for gradient in gradients:
-                self._row_versions[gradient.features] = self.version
+                update_kernels.stamp(self._row_versions, gradient.features, self.version)
 
     @property
     def waiting(self) -> int:

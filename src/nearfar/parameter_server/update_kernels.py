@@ -63,20 +63,21 @@ def adagrad(Lt: Array, squares: Array, features: Array, gradient: Array, step_si
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
 def adam(
-    Lt: Array, means: Array, squares: Array, counts: Array, features: Array, gradient: Array,
+    Lt: Array, moments: Array, counts: Array, features: Array, gradient: Array,
     step_size: float, keep_mean: float, keep_square: float,
 ) -> None:  # fmt: skip
+    """``moments[feature]`` are two rows, of means and of mean squares: one place to go to, not two."""
     one = np.float32(1)
     b1, b2 = np.float32(keep_mean), np.float32(keep_square)
     for i in range(len(features)):
-        for rows in (Lt, means, squares):
-            _ask_for(rows, features, i)
+        _ask_for(Lt, features, i)
+        _ask_for(moments, features, i)
         _ask_for(counts, features, i)
         feature = features[i]
         counts[feature] += 1
         step = np.float32(step_size / (1 - keep_mean ** counts[feature]))
         square_bias = np.float32(1 / (1 - keep_square ** counts[feature]))
-        row, m, q, g = Lt[feature], means[feature], squares[feature], gradient[i]
+        row, m, q, g = Lt[feature], moments[feature, 0], moments[feature, 1], gradient[i]
         for u in range(len(row)):
             m[u] = b1 * m[u] + (one - b1) * g[u]
             q[u] = b2 * q[u] + (one - b2) * g[u] * g[u]
@@ -97,6 +98,13 @@ def row_scaled(Lt: Array, squares: Array, features: Array, gradient: Array, step
         step = np.float32(step_size) / (np.sqrt(squares[features[i]]) + _TINY)
         for u in range(len(row)):
             row[u] -= step * g[u]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def stamp(versions: Array, features: Array, version: int) -> None:
+    """Note that the rows of ``features`` changed at this version."""
+    for i in range(len(features)):
+        versions[features[i]] = version
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -36,9 +36,9 @@ class UpdateRule:
         if name not in _STATE_OF:
             raise InvalidSettings(f"update_rule is {name!r}; expected one of {', '.join(_STATE_OF)}")
         self.name = name
-        self._state: dict[str, NDArray[Any]] = {
-            key: np.zeros((n_features, rank), np.float32) for key in _STATE_OF[name]
-        }
+        names = _STATE_OF[name]
+        self._moments = np.zeros((n_features, len(names), rank), np.float32)
+        self._state: dict[str, NDArray[Any]] = {key: self._moments[:, i] for i, key in enumerate(names)}
         if name == "adam":
             self._state["counts"] = np.zeros(n_features, np.int32)
         self._rows_at_once = max(1, _CACHED_BYTES // (4 * rank))
@@ -77,8 +77,7 @@ class UpdateRule:
             update_kernels.adagrad(Lt, state["squares"], features, values, step_size)
         else:
             update_kernels.adam(
-                Lt, state["means"], state["squares"], state["counts"], features, values, step_size,
-                _KEEP_MEAN, _KEEP_SQUARE,
+                Lt, self._moments, state["counts"], features, values, step_size, _KEEP_MEAN, _KEEP_SQUARE
             )  # fmt: skip
 
 
