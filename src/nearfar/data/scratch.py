@@ -10,8 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 class Scratch:
     """Named buffers of one thread. What ``array`` returns is valid until the same name is asked for again."""
 
-    def __init__(self) -> None:
-        self._buffers: dict[str, NDArray[Any]] = {}
+    def __init__(self, buffers: dict[str, NDArray[Any]] | None = None) -> None:
+        self._buffers = buffers or {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
         """An uninitialised array of this shape, in the memory of the last one of this name if that is large enough."""

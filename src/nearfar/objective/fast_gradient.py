@@ -50,6 +50,11 @@ class Gradient:
         """A gradient of nothing, to be filled."""
         return cls(np.empty(0, np.int32), np.empty((0, 0), np.float32), Scratch())
 
+    @classmethod
+    def within(cls, memory: Floats) -> "Gradient":
+        """The same, with this memory for its values."""
+        return cls(np.empty(0, np.int32), memory[:0], Scratch({"values": memory.reshape(-1)}))
+
     def part(self, features: range) -> "Gradient":
         """What falls on a range of features, counted from the start of that range; a view."""
         first, last = np.searchsorted(self.features, (features.start, features.stop))

@@ -186,6 +186,7 @@ class Server:
                 fresh.append(push)
             else:
                 self.repeats += 1
+                push.release()
         return fresh
 
     def _check_finite(self, pushes: list[Push]) -> None:

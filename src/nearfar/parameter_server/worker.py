@@ -1,7 +1,7 @@
 """The worker: holds shards and a local copy of L, computes gradients on it, and changes it by them itself."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import LifoQueue
 from typing import Protocol
@@ -68,6 +68,8 @@ class Worker:
         Gradients it may have under way; who finds none free waits.
     clock : int
         Its first step's clock.
+    memory : arrays (n features, k)
+        Where the gradients are written, one for each slot; without any, in memory of its own.
     near : Server or None
         A server in the same memory, with a large L: a batch that needs most of it, and packs it for its products, does
         so from there. The packed L is then this worker's copy, ``local`` is left alone, and so is memory.
@@ -82,6 +84,7 @@ class Worker:
         local_step: LocalStep | None,
         slots: int,
         clock: int = 0,
+        memory: Sequence[Floats] = (),
         near: Server | None = None,
     ) -> None:
         self.number, self.shards, self.local = number, shards, local
@@ -94,8 +97,9 @@ class Worker:
         self._known = np.full(len(local), -1, np.int64)
         self._pushed = 0
         self._free: LifoQueue[Gradient] = LifoQueue()  # last in, first out: the last one used is still in the cache
-        for _ in range(slots):
-            self._free.put(Gradient.empty())
+        gradients = [Gradient.within(array) for array in memory] or [Gradient.empty() for _ in range(slots)]
+        for gradient in gradients:
+            self._free.put(gradient)
         self._lock = threading.Lock()
 
     # Computing side

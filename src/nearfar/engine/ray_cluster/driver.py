@@ -31,7 +31,7 @@ from nearfar.parameter_server.messages import Applied
 
 _LOOK_AROUND = 0.2
 """Seconds after which the driver looks for who is silent, though no answer came."""
-_GRANT_SECONDS = 0.1
+_GRANT_SECONDS = 0.25
 """What a grant is to take, where consistency does not bound it: long beside a call, short beside a report."""
 _MOST_STEPS_A_GRANT = 64
 _CUT_AFTER = 1.5

@@ -16,13 +16,15 @@ from nearfar.data.points import Floats
 from nearfar.engine.ray_cluster.server_actor import NewerRows, Receipt, Snapshot, WrongEra
 from nearfar.engine.ray_cluster.shared_slots import SharedSlots
 from nearfar.engine.ray_cluster.wire import Precision, lengthened, send
+from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server.messages import Push
 
 LOST = (RayActorError, ObjectLostError, WrongEra)
 """What a call raises whose server is gone, for good or until it is started again, or is there again and blank."""
 
 _SHARED = 2
-"""Pushes under way through shared memory; each has a slot for its gradient, and one for L on its way back."""
+"""Pushes under way through shared memory; each has a slot that its gradient is computed in, and one for L on its way
+back."""
 _MOST_SHARED = 512 << 20
 """Bytes of memory that a worker shares with servers at the most."""
 
@@ -38,6 +40,13 @@ class _Sent:
     answers: list[Any]
     pulls: bool
     """Whether all that is new comes back with the receipts."""
+    read_from: Push | None
+    """The push itself, if a server reads it where it is; its memory may be used again with the receipts."""
+
+    def release(self) -> None:
+        """The servers are done with it."""
+        if self.read_from:
+            self.read_from.release()
 
 
 class RemoteServers:
@@ -66,30 +75,38 @@ class RemoteServers:
         self.pulled_bytes = 0
         """Since the worker began."""
         shares = precision == "float32" and 8 * _SHARED * self._n_features * rank <= _MOST_SHARED
-        self._own = [SharedSlots.make(2 * _SHARED, (len(one), rank)) if shares else None for one in ranges]
+        self._own = SharedSlots.make(2 * _SHARED, (self._n_features, rank)) if shares else None
+        self._pushes = [handle.push.options(concurrency_group="push") for handle in handles]
+        self._under_way: deque[_Sent] = deque()
         self._reset(-1)
+
+    @property
+    def memory(self) -> list[Floats]:
+        """Where gradients are to be written so that near servers have them at once; nowhere if none may be near."""
+        return [self._own[slot] for slot in range(_SHARED)] if self._own else []
 
     def begin(self, era: int) -> None:
         """Take part in an era: share memory with those servers that are on this machine."""
         self._reset(era)
         try:
-            for i, own in enumerate(self._own):
-                attach = self._handles[i].attach.options(concurrency_group="pull")
-                self._near[i] = own if own and ray.get(attach.remote(self._worker, own.place)) else None
+            if self._own:
+                place = self._own.place
+                attach = [handle.attach.options(concurrency_group="pull") for handle in self._handles]
+                self._near = ray.get([ask.remote(self._worker, place) for ask in attach])
         except LOST as error:
             raise EraOver from error
 
     def _reset(self, era: int) -> None:
         self.era = era
-        self._near: list[SharedSlots | None] = [None] * len(self._handles)
-        self._sent = 0
+        self._near = [False] * len(self._handles)
+        while self._under_way:
+            self._under_way.popleft().release()
         self.version = -1
         """The newest version that is known of."""
         self.step_size = 0.0
         """At the version pulled last."""
         self.taken = 0
         """Pushes that every server has taken in this era."""
-        self._under_way: deque[_Sent] = deque()
         self._brought: list[Snapshot] | None = None
         self._have = [-1] * len(self._handles)
 
@@ -123,9 +140,9 @@ class RemoteServers:
 
     def _rows(self, server: int, answer: Snapshot) -> NDArray[Any] | None:
         """The rows of an answer, wherever they are; valid until the next push."""
-        near = self._near[server]
-        if answer.slot is not None and near is not None:
-            return near[answer.slot]
+        if answer.slot is not None and self._own:
+            features = self._ranges[server]
+            return self._own[answer.slot][features.start : features.stop]
         rows: NDArray[Any] | None = ray.get(answer.rows[0]) if isinstance(answer.rows, list) else answer.rows
         return rows
 
@@ -163,30 +180,35 @@ class RemoteServers:
     # Push
 
     def push(self, push: Push, *, pull: bool = False) -> None:
-        """Send a push to every server; waits while too many are under way. Its memory may be used again at once.
+        """Send a push to every server; waits while too many are under way.
 
         With ``pull``, all that is new comes back with the receipts, to be taken by the next pull of all features.
         """
         try:
             while len(self._under_way) >= min(self._slots, _SHARED if any(self._near) else self._slots):
                 self._confirm()
-            self._sent += 1
-            slot = self._sent % _SHARED
+            slot = self._slot_of(push)
             parts = [
-                send(push, features, self._precision, near, slot)
+                send(push, features, self._precision, slot if near else None)
                 for features, near in zip(self._ranges, self._near, strict=True)
             ]
             answers = [
-                handle.push.options(concurrency_group="push").remote(
-                    self.era, part, have if pull else None, _SHARED + slot
-                )
-                for handle, part, have in zip(self._handles, parts, self._have, strict=True)
+                remote.remote(self.era, part, have if pull else None, _SHARED + (slot or 0))
+                for remote, part, have in zip(self._pushes, parts, self._have, strict=True)
             ]
         except LOST as error:
-            raise EraOver from error
-        finally:
             push.release()
-        self._under_way.append(_Sent(answers, pull))
+            raise EraOver from error
+        is_read_there = any(part.slot is not None for part in parts)
+        self._under_way.append(_Sent(answers, pull, push if is_read_there else None))
+        if not is_read_there:
+            push.release()
+
+    def _slot_of(self, push: Push) -> int | None:
+        """Where in its own memory the gradient is, if that is of all features."""
+        if self._own is None or not isinstance(push.gradient, Gradient):
+            return None
+        return self._own.slot_of(push.gradient.values)
 
     def settle(self) -> None:
         """Wait until every push is taken."""
@@ -200,7 +222,7 @@ class RemoteServers:
         """Wait for the receipts of the oldest push under way."""
         sent = self._under_way[0]
         receipts: list[Receipt] = ray.get(sent.answers)
-        self._under_way.popleft()
+        self._under_way.popleft().release()
         for receipt in receipts:
             self._check(receipt.taken)
         self.taken += 1

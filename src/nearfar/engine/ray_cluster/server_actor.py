@@ -10,9 +10,10 @@ from threadpoolctl import threadpool_limits
 
 from nearfar.engine.budget import Budget
 from nearfar.engine.ray_cluster.shared_slots import Place, SharedSlots
-from nearfar.engine.ray_cluster.wire import Precision, SentPush, received, shorten
+from nearfar.engine.ray_cluster.wire import Precision, SentPush, nothing, received, shorten
+from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server.clocks import Clocks
-from nearfar.parameter_server.messages import Applied
+from nearfar.parameter_server.messages import Applied, Push
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import Schedule, UpdateRule
 
@@ -143,12 +144,17 @@ class ServerActor:
         """Queue a push, waiting for room; refused if it is of another era, or of a worker that is gone.
 
         With ``known``, a pull of all rows comes back with the receipt, once the push is applied: one call, not two.
-        Where memory is shared with the worker, they are in this slot.
+        Where memory is shared with the worker, they are in this slot. The push's own slot may be used again after the
+        receipt.
         """
         server = self._server
         if server is None or era != self._era or sent.push.worker in self._gone:
             return Receipt(False, -1)
-        push = received(sent, server.features.start, self._shared.get(sent.push.worker))
+        push, is_applied = received(sent, server.features.start, self._shared.get(sent.push.worker)), threading.Event()
+        if known is not None:
+            push = replace(push, release=is_applied.set)
+        elif sent.slot is not None:
+            push = _apart(push)
         while not server.receive(push, timeout=_UPDATE_WAIT):
             if era != self._era or self._error is not None:
                 return Receipt(False, -1)
@@ -156,7 +162,10 @@ class ServerActor:
             self._taken[push.worker] = self._taken.get(push.worker, 0) + 1
             if known is None:
                 return Receipt(True, server.version)
-            self._changed.wait_for(lambda: server.waiting == 0 or era != self._era, _UPDATE_WAIT)
+            while not is_applied.is_set():
+                if era != self._era or self._error is not None:
+                    return Receipt(False, -1)
+                self._changed.wait(_UPDATE_WAIT)
         return Receipt(True, server.version, self.snapshot(era, known, push.worker, slot))
 
     def snapshot(self, era: int, known: int, worker: int, slot: int) -> Snapshot:
@@ -170,7 +179,7 @@ class ServerActor:
             return Snapshot(True, known, self._step_size(known))
         shared = self._shared.get(worker)
         if shared is not None:
-            version = server.copy_to(shared[slot])
+            version = server.copy_to(shared[slot][server.features.start : server.features.stop])
             return Snapshot(True, version, self._step_size(version), slot=slot)
         if server.Lt.nbytes <= _SENT_DIRECTLY:
             version, rows = self._rows(server)
@@ -281,6 +290,12 @@ class ServerActor:
         return self._schedule.at(version, self._budget.used(version))
 
 
+def _apart(push: Push) -> Push:
+    """With a gradient of its own, as what it was sent in is used again before it is applied."""
+    assert isinstance(push.gradient, Gradient)
+    return replace(push, gradient=replace(push.gradient, values=push.gradient.values.copy()))
+
+
 def _light(one: Applied) -> Applied:
-    """Without the gradient."""
-    return replace(one, push=replace(one.push, gradient=None))
+    """As it can travel: without the gradient."""
+    return replace(one, push=replace(one.push, gradient=None, release=nothing))

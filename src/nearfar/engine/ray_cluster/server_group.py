@@ -21,7 +21,7 @@ from nearfar.parameter_server.messages import Applied
 
 _APPLIED_WAIT = 1.0
 """Seconds that a server waits for something to tell."""
-_GATHER = 0.05
+_GATHER = 0.1
 """Seconds that it then waits for more, where nobody waits for the driver to know."""
 
 

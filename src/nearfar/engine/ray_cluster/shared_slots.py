@@ -66,6 +66,13 @@ class SharedSlots:
                     return cls(place, segment)
         return None
 
+    def slot_of(self, values: Floats) -> int | None:
+        """The slot that these values fill."""
+        for slot, array in enumerate(self.arrays):
+            if values.shape == array.shape and values.ctypes.data == array.ctypes.data:
+                return slot
+        return None
+
     def __getitem__(self, slot: int) -> Floats:
         array: Floats = self.arrays[slot]
         return array

@@ -35,10 +35,8 @@ class SentPush:
     """Where in the memory shared with the server the values of all features are."""
 
 
-def send(
-    push: Push, features: range, precision: Precision, shared: SharedSlots | None = None, slot: int = 0
-) -> SentPush:
-    """What of a push goes to the server that owns these features; by a slot of memory shared with it, if any is."""
+def send(push: Push, features: range, precision: Precision, slot: int | None = None) -> SentPush:
+    """What of a push goes to the server that owns these features: nothing but the slot, if it shares that memory."""
     assert push.gradient is not None
     form: Form
     arrays: tuple[Array, ...]
@@ -46,24 +44,25 @@ def send(
         arrays, form = _factors(push.gradient, features, precision), "factors"
     else:
         part = push.gradient.part(features)
-        whole = len(part.features) == len(features)
-        if whole and shared is not None:
-            shared[slot][:] = part.values
-            header = replace(push, gradient=None, release=_nothing, form="dense", nbytes=part.values.nbytes)
+        if slot is not None:
+            header = replace(push, gradient=None, release=nothing, form="dense", nbytes=part.values.nbytes)
             return SentPush(header, (), len(features), slot)
-        values = shorten(part.values, precision)
+        whole, values = len(part.features) == len(features), shorten(part.values, precision)
         arrays, form = ((values,), "dense") if whole else ((part.features, values), "columns")
     nbytes = sum(array.nbytes for array in arrays)
-    return SentPush(replace(push, gradient=None, release=_nothing, form=form, nbytes=nbytes), arrays, len(features))
+    return SentPush(replace(push, gradient=None, release=nothing, form=form, nbytes=nbytes), arrays, len(features))
 
 
 def received(sent: SentPush, first_feature: int, shared: SharedSlots | None = None) -> Push:
-    """The push again, as a server takes it: with features counted over all servers. A slot may be used again then."""
+    """The push again, as a server takes it: with features counted over all servers. Values in a slot stay there."""
     start = np.int32(first_feature)
     gradient: Gradient | Factors
     if sent.push.form == "dense":
         every = np.arange(start, start + sent.n_features, dtype=np.int32)
-        values = lengthened(sent.arrays[0]) if shared is None or sent.slot is None else shared[sent.slot].copy()
+        if shared is not None and sent.slot is not None:
+            values = shared[sent.slot][first_feature : first_feature + sent.n_features]
+        else:
+            values = lengthened(sent.arrays[0])
         gradient = Gradient(every, values, Scratch())
     elif sent.push.form == "columns":
         gradient = Gradient(sent.arrays[0] + start, lengthened(sent.arrays[1]), Scratch())
@@ -123,5 +122,5 @@ def _upper_halves(bits: Array, out: Array) -> None:
             out[i] = np.uint16((one + np.uint32(0x7FFF) + ((one >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """A push that has travelled has no memory to give back."""

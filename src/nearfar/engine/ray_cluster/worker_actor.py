@@ -81,7 +81,7 @@ class WorkerActor:
         n_features = part.points.n_features
         self._worker = Worker(
             number, part.sampler, [], np.empty((n_features, part.rank), np.float32),
-            LocalStep(part.update_rule, n_features), slots=1,
+            LocalStep(part.update_rule, n_features), slots=1, memory=self._servers.memory,
         )  # fmt: skip
         self._kernel = GradientKernel(part.points, part.loss, part.rank)
         self._steps = steps_of(self._worker, part.points, part.rank)
