@@ -196,7 +196,7 @@ class RemoteServers:
                 remote.remote(self.era, part, have if pull else None, _SHARED + (slot or 0))
                 for remote, part, have in zip(self._pushes, parts, self._have, strict=True)
             ]
-        except LOST as error:
+        except (EraOver, *LOST) as error:
             push.release()
             raise EraOver from error
         is_read_there = any(part.slot is not None for part in parts)
