@@ -12,6 +12,8 @@ import nearfar as nf
 from nearfar import planning
 from nearfar.cli import app
 from nearfar.data.dataset import write_dataset
+from nearfar.model.preparation import prepare
+from nearfar.objective.fast_gradient import squared_distances
 from nearfar.planning import Plan, Rates, plan, stand_in
 from nearfar.sizes import BatchSizes, Sizes
 
@@ -113,3 +115,21 @@ def test_nothing_to_plan_is_said(given):
     ended = CliRunner().invoke(app, ["plan", *given])
     assert ended.exit_code != 0
     assert "give a dataset, or --points and --features" in str(ended.exception)
+
+
+def test_rates_are_measured_with_as_many_pairs_beyond_the_margin_as_training_soon_has():
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 10
+    X = (rng.normal(size=(10, 30))[y] + 0.5 * rng.normal(size=(400, 30))).astype(np.float32)
+    pairs = nf.draw_pairs(nf.LabelDraws(nf.Labels(y)), 500, 500, seed=0)
+    settings = nf.TrainingSettings(rank=10, batch_size=200, loss="hinge")
+    prepared = prepare(X, pairs, settings, labels=None, loss=None, start=None)
+
+    def within_the_margin(Lt):
+        s = squared_distances(Lt, prepared.points, pairs.dissimilar)
+        return np.mean(s < prepared.loss.margin)
+
+    start = prepared.Lt.copy()
+    settled = planning._settled(prepared, "adam")
+    assert within_the_margin(settled) < 0.8 * within_the_margin(start)
+    np.testing.assert_array_equal(prepared.Lt, start)

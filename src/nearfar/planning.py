@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from nearfar.data.constraints import Constraints, Labels, Pairs
+from nearfar.data.points import Floats
 from nearfar.model.preparation import Prepared, prepare
 from nearfar.model.run_sizes import fitted
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
@@ -32,6 +33,9 @@ PROBED_RANK = 1024
 _SECONDS = 0.6
 """How long each part is measured, at the least."""
 _FEWEST_ROUNDS = 3
+_SETTLING = 12
+"""Steps before rates are measured. Pairs beyond the margin have no part in the backward product, and at the start there
+are fewer of them than soon after."""
 _FEWEST_POINTS, _MOST_POINTS = 2000, 100_000
 _STAND_IN_BYTES = 256 << 20
 _CLASSES = 20
@@ -188,7 +192,8 @@ def stand_in(n_points: int, n_features: int, nonzeros: int | None, pairs: bool) 
 def measured_rates(prepared: Prepared, sizes: Sizes, busy: int | None = None) -> Rates:
     """Measure this machine's rates on batches of a job with a small L; ``sizes`` are that job's own."""
     busy = busy or min(os.cpu_count() or 1, sizes.workers * sizes.threads_per_worker + sizes.has_copies)
-    probes = [_Probe(prepared, sizes.update_rule, number) for number in range(busy)]
+    Lt = _settled(prepared, sizes.update_rule)
+    probes = [_Probe(prepared, Lt, sizes.update_rule, number) for number in range(busy)]
     with threadpool_limits(1):
         gather = _seconds([probe.gather for probe in probes])
         gradient = _seconds([probe.gradient for probe in probes])
@@ -203,11 +208,24 @@ def measured_rates(prepared: Prepared, sizes: Sizes, busy: int | None = None) ->
     )
 
 
+def _settled(prepared: Prepared, update_rule: str) -> Floats:
+    """L after some steps."""
+    kernel, gatherer = (
+        GradientKernel(prepared.points, prepared.loss, prepared.rank),
+        Gatherer(prepared.points, prepared.rank),
+    )
+    Lt, gradient, rule = prepared.Lt.copy(), Gradient.empty(), UpdateRule(update_rule, *prepared.Lt.shape)
+    for clock in range(_SETTLING):
+        batch = prepared.sampler.batch(0, clock)
+        kernel.gradient(Lt, batch, gatherer.rows_of(batch), gradient)
+        rule.apply(Lt, [gradient], [prepared.step_size])
+    return Lt
+
+
 class _Probe:
     """One thread's work on a batch, part by part."""
 
-    def __init__(self, prepared: Prepared, update_rule: str, number: int) -> None:
-        Lt = prepared.Lt
+    def __init__(self, prepared: Prepared, Lt: Floats, update_rule: str, number: int) -> None:
         self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank)
         self._gatherer = Gatherer(prepared.points, prepared.rank)
         self._sampler, self._number, self._clock = prepared.sampler, number, 0
