@@ -51,10 +51,10 @@ def test_which_way_is_cheaper(n_pairs, n_distinct, sparse, n_features, points):
     ("n_rows", "stored", "n_columns", "rank", "form"),
     [
         (1000, 2150, 21_504, 1000, "blocks"),
-        (1000, 2150, 21_504, 10, "rows"),  # too few numbers a column to fill a tile
-        (1000, 200, 75_000, 100, "rows"),  # columns are used too seldom
+        (1000, 2150, 21_504, 10, "entries"),  # too few numbers a column to fill a tile
+        (1000, 200, 75_000, 100, "entries"),  # columns are used too seldom
         (1000, 400, 784, 600, "dense"),
-        (0, 0, 0, 1000, "rows"),
+        (0, 0, 0, 1000, "entries"),
     ],
 )
 def test_which_form_sparse_rows_take(n_rows, stored, n_columns, rank, form):
