@@ -1,13 +1,23 @@
 """The Ray engine, on a real cluster of this machine."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import ray
 import scipy.sparse as sp
+from benchmarks.serial import serial_job
 
 import nearfar as nf
+from nearfar.data.points import as_points
+from nearfar.data.sampling import BlockSampler
+from nearfar.engine.ray_cluster.mirror import Mirror
+from nearfar.engine.ray_cluster.server_group import ServerGroup
+from nearfar.engine.ray_cluster.wire import nothing, send
 from nearfar.errors import InvalidFile, InvalidSettings, TrainingFailed
+from nearfar.objective.losses import Hinge
+from tests.parameter_server.stepping import push_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -25,6 +35,34 @@ def test_in_step_it_learns_what_threads_do(servers, digits):
     in_threads = nf.train(X, y, settings, engine="threads")
     np.testing.assert_allclose(on_ray.metric.components, in_threads.metric.components, rtol=1e-4, atol=1e-6)
     assert on_ray.history[-1].objective == pytest.approx(in_threads.history[-1].objective, rel=1e-5)
+
+
+def test_what_is_judged_while_a_server_is_lost_is_no_mixture_of_old_rows_and_new():
+    draws = nf.LabelDraws(nf.Labels(np.arange(8) % 2))
+    points, sampler = as_points(np.ones((8, 6), np.float32)), BlockSampler(draws, 4, 2, n_shards=1, seed=0)
+    job = serial_job(points, sampler, Hinge(margin=1.0), np.zeros((6, 2), np.float32), step_size=0.5)
+    mirror = Mirror(job.server)
+    mirror.keep_cut()
+    servers = ServerGroup(job, nf.RayOptions(servers=2), mirror)
+    servers.place()
+    try:
+        servers.begin({0: 0})
+
+        def push(number):
+            whole = push_of(np.ones((6, 2)), number=number)
+            for handle, features in zip(servers.handles, servers.ranges, strict=True):
+                ray.get(handle.push.remote(0, send(replace(whole, release=nothing), features, "float32"), 0))
+
+        push(0)
+        servers.refresh()
+        seen = mirror.local.Lt.copy()
+        assert (seen < 0).all()
+        push(1)
+        ray.kill(servers.handles[1])
+        servers.refresh()
+        np.testing.assert_array_equal(mirror.local.Lt, seen)
+    finally:
+        servers.end()
 
 
 def test_sparse_points_and_three_servers(digits):

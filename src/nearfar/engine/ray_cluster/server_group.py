@@ -124,20 +124,22 @@ class ServerGroup:
                 return
 
     def refresh(self) -> None:
-        """Bring the mirror's L up to date; what a lost server has is left as it was."""
+        """Bring the mirror's L up to date; if a server is lost it is left as it was, not made part old and part new."""
+        every = [np.arange(features.start, features.stop, dtype=np.int32) for features in self.ranges]
+        try:
+            asked = [
+                handle.newer.options(concurrency_group="pull").remote(self.era, features, self._known[features])
+                for handle, features in zip(self.handles, every, strict=True)
+            ]
+            answers: list[NewerRows] = ray.get(asked, timeout=self._options.hang_after)
+        except (GetTimeoutError, *LOST):
+            return
+        if not all(newer.is_current for newer in answers):
+            return
         self._looks += 1
-        for i, features in enumerate(self.ranges):
-            every = np.arange(features.start, features.stop, dtype=np.int32)
-            try:
-                newer: NewerRows = ray.get(
-                    self.handles[i].newer.options(concurrency_group="pull").remote(self.era, every, self._known[every]),
-                    timeout=self._options.hang_after,
-                )
-            except (GetTimeoutError, *LOST):
-                continue
-            if newer.is_current:
-                self._mirror.local.overwrite(newer.features, lengthened(newer.values), self._looks)
-                self._known[newer.features] = newer.version
+        for newer in answers:
+            self._mirror.local.overwrite(newer.features, lengthened(newer.values), self._looks)
+            self._known[newer.features] = newer.version
 
     def fetch_state(self) -> None:
         """Write L and the rule's state into the mirror."""
