@@ -1,7 +1,8 @@
 """``python -m benchmarks.soak [MINUTES]``: trains on Ray while a random fault strikes every so often.
 
-It prints a line of JSON every five minutes and at the end: what was lost, whether the counts agree, and the memory of
-all processes together in the last third of the time so far against that in the middle third (medians).
+It prints a line of JSON every five minutes and at the end: what was lost, whether the counts agree, the objective on
+the way and the worst of it after a tenth of the time, and the memory of all processes together in the last third of the
+time so far against that in the middle third (medians).
 """
 
 import json
@@ -99,6 +100,7 @@ class Soak:
             "counted": counted,
             "untold": last.step + last.lost - counted,
             "objective": [round(self.reports[i].objective, 4) for i in (0, count // 4, count // 2, -1)],
+            "worst": round(max(report.objective for report in self.reports[count // 10 :]), 4),
             "ap": last.ap,
             "megabytes": [round(middle / 1e6), round(end / 1e6)],
             "ratio": round(end / max(1, middle), 3),

@@ -210,16 +210,12 @@ def measured_rates(prepared: Prepared, sizes: Sizes, busy: int | None = None) ->
 
 def _settled(prepared: Prepared, update_rule: str) -> Floats:
     """L after some steps."""
-    kernel, gatherer = (
-        GradientKernel(prepared.points, prepared.loss, prepared.rank),
-        Gatherer(prepared.points, prepared.rank),
-    )
-    Lt, gradient, rule = prepared.Lt.copy(), Gradient.empty(), UpdateRule(update_rule, *prepared.Lt.shape)
-    for clock in range(_SETTLING):
-        batch = prepared.sampler.batch(0, clock)
-        kernel.gradient(Lt, batch, gatherer.rows_of(batch), gradient)
-        rule.apply(Lt, [gradient], [prepared.step_size])
-    return Lt
+    probe = _Probe(prepared, prepared.Lt, update_rule, 0)
+    for _ in range(_SETTLING):
+        probe.gather()
+        probe.gradient()
+        probe.update(prepared.step_size)
+    return probe.Lt
 
 
 class _Probe:
@@ -229,7 +225,7 @@ class _Probe:
         self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank)
         self._gatherer = Gatherer(prepared.points, prepared.rank)
         self._sampler, self._number, self._clock = prepared.sampler, number, 0
-        self._Lt, self._local, self._gradient = Lt.copy(), np.empty_like(Lt), Gradient.empty()
+        self.Lt, self._local, self._gradient = Lt.copy(), np.empty_like(Lt), Gradient.empty()
         self._rule = UpdateRule(update_rule, *Lt.shape)
         self._versions, self._known = np.zeros(len(Lt), np.int64), np.empty(len(Lt), np.int64)
         self.gather()
@@ -241,14 +237,14 @@ class _Probe:
         self._clock += 1
 
     def gradient(self) -> None:
-        self._kernel.gradient(self._Lt, self._batch, self._rows, self._gradient)
+        self._kernel.gradient(self.Lt, self._batch, self._rows, self._gradient)
 
     def pull(self) -> None:
         self._known[self._gradient.features] = -1
-        update_kernels.copy_newer(self._Lt, self._versions, self._gradient.features, 0, self._local, self._known)
+        update_kernels.copy_newer(self.Lt, self._versions, self._gradient.features, 0, self._local, self._known)
 
-    def update(self) -> None:
-        self._rule.apply(self._Lt, [self._gradient], [1e-9])
+    def update(self, step_size: float = 1e-9) -> None:
+        self._rule.apply(self.Lt, [self._gradient], [step_size])
 
 
 def _seconds(parts: list[Callable[[], None]]) -> float:

@@ -76,9 +76,8 @@ class UpdateRule:
         elif self.name == "adagrad":
             update_kernels.adagrad(Lt, state["squares"], features, values, step_size)
         else:
-            update_kernels.adam(
-                Lt, self._moments, state["counts"], features, values, step_size, _KEEP_MEAN, _KEEP_SQUARE
-            )  # fmt: skip
+            counts = state["counts"]
+            update_kernels.adam(Lt, self._moments, counts, features, values, step_size, _KEEP_MEAN, _KEEP_SQUARE)
 
 
 class LocalStep:

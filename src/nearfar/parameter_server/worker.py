@@ -97,9 +97,8 @@ class Worker:
         self._known = np.full(len(local), -1, np.int64)
         self._pushed = 0
         self._free: LifoQueue[Gradient] = LifoQueue()  # last in, first out: the last one used is still in the cache
-        gradients = [Gradient.within(array) for array in memory] or [Gradient.empty() for _ in range(slots)]
-        for gradient in gradients:
-            self._free.put(gradient)
+        for slot in range(slots):
+            self._free.put(Gradient.within(memory[slot]) if memory else Gradient.empty())
         self._lock = threading.Lock()
 
     # Computing side

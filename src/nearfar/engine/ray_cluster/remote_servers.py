@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from nearfar import cost
 from nearfar.data.points import Floats
 from nearfar.engine.ray_cluster.server_actor import NewerRows, Receipt, Snapshot, WrongEra
 from nearfar.engine.ray_cluster.shared_slots import SharedSlots
-from nearfar.engine.ray_cluster.wire import Precision, lengthened, send
+from nearfar.engine.ray_cluster.wire import Precision, lengthened, nothing, send
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server.messages import Push
 
@@ -40,13 +40,8 @@ class _Sent:
     answers: list[Any]
     pulls: bool
     """Whether all that is new comes back with the receipts."""
-    read_from: Push | None
-    """The push itself, if a server reads it where it is; its memory may be used again with the receipts."""
-
-    def release(self) -> None:
-        """The servers are done with it."""
-        if self.read_from:
-            self.read_from.release()
+    release: Callable[[], None]
+    """Gives the gradient's memory back, if a server reads it where it is; called with the receipts."""
 
 
 class RemoteServers:
@@ -200,7 +195,7 @@ class RemoteServers:
             push.release()
             raise EraOver from error
         is_read_there = any(part.slot is not None for part in parts)
-        self._under_way.append(_Sent(answers, pull, push if is_read_there else None))
+        self._under_way.append(_Sent(answers, pull, push.release if is_read_there else nothing))
         if not is_read_there:
             push.release()
 

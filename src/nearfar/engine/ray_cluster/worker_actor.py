@@ -78,10 +78,10 @@ class WorkerActor:
         self._part = part
         self._bandwidth = part.bandwidth or _measured_bandwidth(servers[0])
         self._servers = RemoteServers(servers, part.ranges, number, part.rank, part.slots, part.precision)
-        n_features = part.points.n_features
+        n_features, memory = part.points.n_features, self._servers.memory
         self._worker = Worker(
             number, part.sampler, [], np.empty((n_features, part.rank), np.float32),
-            LocalStep(part.update_rule, n_features), slots=1, memory=self._servers.memory,
+            LocalStep(part.update_rule, n_features), slots=len(memory) or 1, memory=memory,
         )  # fmt: skip
         self._kernel = GradientKernel(part.points, part.loss, part.rank)
         self._steps = steps_of(self._worker, part.points, part.rank)
