@@ -33,6 +33,8 @@ EVERY = 30.0
 """Seconds between two faults."""
 TELL_EVERY = 300.0
 HANG_AFTER = 10.0
+WORST = 1.2
+"""The worst report's objective against the last's, at most: faults are not to be seen in what is learned."""
 
 
 class Faults(threading.Thread):
@@ -141,7 +143,7 @@ def main() -> None:
     figures = soak(minutes, EVERY, lambda so_far: print(json.dumps(so_far), flush=True))
     print(json.dumps(figures | {"seconds": round(time.monotonic() - began)}))
     left = actors("WorkerActor") + actors("ServerActor")
-    sys.exit(bool(left) or figures["untold"] < 0)
+    sys.exit(bool(left) or figures["untold"] < 0 or figures["worst"] > WORST * figures["objective"][-1])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ LossName = Literal["auto", "hinge", "logistic", "comparison", "neighbour"]
 StartName = Literal["random", "identity", "pca"]
 LiftName = Literal["none", "rbf"]
 RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
-ScheduleName = Literal["auto", "constant", "inverse-root", "cosine", "plateau"]
+ScheduleName = Literal["auto", "constant", "inverse-root", "cosine", "cosine-root", "plateau"]
 EngineName = Literal["auto", "serial", "threads", "ray", "simulated"]
 
 BUDGET = ("steps", "epochs", "minutes", "patience")
@@ -71,7 +71,8 @@ class TrainingSettings:
         "step size; by default a share of the typical entry of a starting L",
     )
     schedule: ScheduleName = _setting(
-        "auto", "how the step size falls; auto is cosine over a budget; without one plateau: by 4 when patience ends"
+        "auto",
+        "how the step size falls; auto is cosine-root over a budget; without one plateau: by 4 when patience ends",
     )
     staleness_scaling: bool = _setting(False, "divide a gradient's step size by 1 + its staleness")
 

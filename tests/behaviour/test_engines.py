@@ -117,7 +117,7 @@ def test_every_update_rule_learns_with_its_default_step_size(engine, rule, digit
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("schedule", ["constant", "inverse-root", "cosine", "plateau"])
+@pytest.mark.parametrize("schedule", ["constant", "inverse-root", "cosine", "cosine-root", "plateau"])
 def test_every_schedule_learns(engine, schedule, digits):
     result = nf.train(*digits, settings_of(engine, schedule=schedule))
     assert result.history[-1].ap > 0.95

@@ -129,3 +129,11 @@ def test_schedules() -> None:
     sizes = [cosine.at(0, used) for used in np.linspace(0, 1, 50)]
     assert sizes == sorted(sizes, reverse=True)
     assert math.isclose(cosine.at(0, 2.0), cosine.at(0, 1.0))
+
+
+def test_a_long_training_takes_smaller_steps_and_a_short_one_does_not() -> None:
+    """At its full step size adam breaks out now and again, from a thousand steps or so on."""
+    cosine, long = Schedule("cosine", 0.5), Schedule("cosine-root", 0.5)
+    assert long.at(0, 0.3) == cosine.at(0, 0.3)
+    assert long.at(100, 0.3) == pytest.approx(cosine.at(100, 0.3), rel=0.05)
+    assert long.at(3000, 0.3) == pytest.approx(cosine.at(3000, 0.3) / 2)

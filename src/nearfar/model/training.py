@@ -306,7 +306,7 @@ def _patience(settings: TrainingSettings) -> int | None:
 def _schedule(settings: TrainingSettings) -> str:
     if settings.schedule != "auto":
         return settings.schedule
-    return "cosine" if settings.has_budget else "plateau"
+    return "cosine-root" if settings.has_budget else "plateau"
 
 
 def _mean(points: Points, seed: int) -> NDArray[np.float64]:

@@ -16,6 +16,9 @@ Floats = NDArray[np.float32]
 _KEEP_VELOCITY = 0.9
 _KEEP_MEAN, _KEEP_SQUARE = 0.9, 0.999
 _CACHED_BYTES = 256 << 10
+_LONG = 1000
+"""Steps after which a training is long. At its full step size adam then breaks out now and again: with the gradients
+the mean squares have become small, an oscillation grows, and the objective is several times as large for 200 steps."""
 _STATE_OF = {"sgd": (), "momentum": ("velocity",), "adagrad": ("squares",), "adam": ("means", "squares")}
 
 
@@ -104,7 +107,8 @@ class Schedule:
     """How the step size falls as training goes on.
 
     ``constant``; ``inverse-root``: ∝ 1/√(1 + step/settle); ``cosine``: from the full step size to a hundredth of it as
-    the budget is used up; ``plateau``: to a quarter at every drop, which who watches the objective decides.
+    the budget is used up; ``cosine-root``: that, and with the root of the steps beyond a thousand or so;
+    ``plateau``: to a quarter at every drop, which who watches the objective decides.
     """
 
     name: str
@@ -115,9 +119,16 @@ class Schedule:
     def at(self, step: int, used: float) -> float:
         """The step size at a step, when this share of the budget is used."""
         if self.name == "cosine":
-            return self.step_size * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, used))))
+            return self.step_size * _cosine(used)
+        if self.name == "cosine-root":
+            return self.step_size * _cosine(used) / math.sqrt(1 + step / _LONG)
         if self.name == "inverse-root":
             return self.step_size / math.sqrt(1 + step / self.settle)
         if self.name == "plateau":
             return float(self.step_size / 4**self.drops)
         return self.step_size
+
+
+def _cosine(used: float) -> float:
+    """From 1 to a hundredth as the budget is used up."""
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, used)))
