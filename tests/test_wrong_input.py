@@ -1,5 +1,6 @@
 """Bad input: from the command line exit code 2, one last line that says how to mend it, and nothing left behind."""
 
+import contextlib
 import hashlib
 import shutil
 import subprocess
@@ -787,16 +788,17 @@ IN_A_PROCESS = ("NaN in npy", "y of 0 and 1", "resume with other settings", "unk
 def test_the_same_in_a_process_of_its_own(good: Good, tmp_path: Path) -> None:
     places = {name: tmp_path / name for name in IN_A_PROCESS}
     started = {}
-    for name, place in places.items():
-        place.mkdir()
-        command = process(*CASES[name][0](good, place))
-        before = contents(place)
-        begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started[name] = (begun, before)
-    for name, (begun, before) in started.items():
-        out, err = begun.communicate(timeout=60)
-        assert_one_clear_line(Ended(begun.returncode, out, err), CASES[name][1])
-        assert contents(places[name]) == before
+    with contextlib.ExitStack() as stack:
+        for name, place in places.items():
+            place.mkdir()
+            command = process(*CASES[name][0](good, place))
+            before = contents(place)
+            begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            started[name] = (stack.enter_context(begun), before)
+        for name, (begun, before) in started.items():
+            out, err = begun.communicate()
+            assert_one_clear_line(Ended(begun.returncode, out, err), CASES[name][1])
+            assert contents(places[name]) == before
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(good: Good, tmp_path: Path) -> None:
