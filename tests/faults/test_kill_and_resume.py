@@ -85,6 +85,8 @@ def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, w
     undisturbed, killed = whole(engine), tmp_path / "killed"
     kill_in_mid_training(dataset, killed, engine)
     assert not (killed / "metric.safetensors").exists()
+    half_written = killed / "checkpoints" / ".step-0000000700.safetensors.k1ll3d.partial"
+    half_written.write_bytes(b"what a kill in the midst of writing leaves")
     saved = newest_step(killed)
     lost = [line["seconds"] for line in history(killed) if line["step"] > saved]
     at_checkpoint = [line["seconds"] for line in history(killed) if line["step"] <= saved]
@@ -92,6 +94,7 @@ def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, w
         assert lost[-1] - at_checkpoint[-1] < 2.0  # an interval of 0.1 s, and what a busy machine adds
 
     resume(dataset, killed, engine)
+    assert not list(killed.rglob(".*"))
     lines = history(killed)
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps))

@@ -21,8 +21,9 @@ from benchmarks.soak import actors, soak
 import nearfar as nf
 from nearfar.data.dataset import write_dataset
 from nearfar.parameter_server.progress import Report
+from tests.faults.three_nodes import SETTINGS, slow_until
 
-STEPS = 600
+STEPS = SETTINGS["steps"]
 UNDER_WAY = 2 * 64
 """Steps that two workers may have been granted when a server is lost."""
 QUICK = {"start_timeout": 60.0, "hang_after": 4.0}
@@ -44,25 +45,27 @@ def kill(name: str, number: int = signal.SIGKILL) -> Callable[[], None]:
     return lambda: os.kill(actors(name)[0], number)
 
 
-def train(digits, fault: At | None, options: dict | None = None, **settings: object) -> nf.TrainingResult:
-    chosen = nf.TrainingSettings(
-        **{"steps": STEPS, "block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.5}
-        | settings
-    )
+def train(digits, *on_report: Callable[[Report], None], options: dict | None = None, **settings: object):
+    chosen = nf.TrainingSettings(**SETTINGS | settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the faults are told as warnings
         engine = nf.RayEngine(nf.RayOptions(**QUICK | (options or {})))
-        return nf.train(*digits, chosen, engine=engine, on_report=[fault] if fault else [])
+        return nf.train(*digits, chosen, engine=engine, on_report=on_report)
 
 
 def check(result: nf.TrainingResult, undisturbed: float) -> Report:
     last = result.history[-1]
-    assert last.step == STEPS
-    untold = STEPS + last.lost - sum(worker["steps"] for worker in last.workers)
-    assert 0 <= untold <= UNDER_WAY if last.lost else untold == 0  # taken, but lost before the driver was told
+    counted(last.step, last.lost, last.workers)
     assert last.objective == pytest.approx(undisturbed, rel=0.02)
     nothing_is_left()
     return last
+
+
+def counted(step: int, lost: int, workers: list[dict]) -> None:
+    """Every step was applied once: those of the workers are those in L and those lost."""
+    assert step == STEPS
+    untold = step + lost - sum(worker["steps"] for worker in workers)
+    assert 0 <= untold <= UNDER_WAY if lost else untold == 0  # taken, but lost before the driver was told
 
 
 def nothing_is_left() -> None:
@@ -75,7 +78,7 @@ def nothing_is_left() -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(ray_cluster, digits) -> float:
-    return train(digits, None).history[-1].objective
+    return train(digits).history[-1].objective
 
 
 @pytest.mark.parametrize("consistency", ["asp", "ssp:2", "bsp"])
@@ -98,10 +101,10 @@ def test_a_worker_is_killed_while_it_starts(digits, undisturbed):
         os.kill(min(new), signal.SIGKILL)
 
     fault = At(100, lambda: threading.Thread(target=strike).start())
-    last = train(digits, fault, steps=None, minutes=0.4, patience=None).history[-1]
+    result = train(digits, fault, slow_until(workers=3), consistency="ssp:4", report_every=4)
+    last = check(result, undisturbed)
     assert max(worker["worker"] for worker in last.workers) >= 3
     assert last.lost == 0
-    nothing_is_left()
 
 
 def test_a_worker_hangs(digits, undisturbed):
@@ -114,7 +117,7 @@ def test_a_worker_hangs(digits, undisturbed):
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_server_is_killed(servers, digits, undisturbed):
     fault = At(300, kill("ServerActor"))
-    last = check(train(digits, fault, {"servers": servers}, checkpoint_every=0.1), undisturbed)
+    last = check(train(digits, fault, options={"servers": servers}, checkpoint_every=0.1), undisturbed)
     assert fault.done
     assert 0 < last.lost < 300  # no further back than the last cut
 
@@ -146,13 +149,24 @@ def test_the_driver_is_killed_and_the_run_resumed(digits, tmp_path):
     ended = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == 3000
+    last = lines[-1]
+    assert last["step"] == sum(worker["steps"] for worker in last["workers"]) == 3000
     assert [line["step"] for line in lines] == sorted({line["step"] for line in lines})
-    assert (run / "metric.safetensors").exists()
+    settings = nf.TrainingSettings(steps=3000, block_size=200, workers=2)
+    never_killed = nf.train(digits[0].astype(np.float32), digits[1], settings).history[-1].objective
+    assert last["objective"] == pytest.approx(never_killed, rel=0.02)
+    assert sorted(path.name for path in run.iterdir()) == [
+        "checkpoints",
+        "history.jsonl",
+        "metric.safetensors",
+        "run.toml",
+    ]
+    assert not list(run.rglob(".*"))
+    nothing_is_left()
 
 
 @pytest.mark.parametrize("what", ["a node dies", "a node joins"])
-def test_nodes_come_and_go(what, undisturbed):
+def test_nodes_come_and_go(what, digits, undisturbed):
     script = Path(__file__).with_name("three_nodes.py")
     ended = subprocess.run([sys.executable, str(script), what], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -160,27 +174,33 @@ def test_nodes_come_and_go(what, undisturbed):
     assert last["happened"] == [what]
     if what == "a node joins":
         assert len(last["workers"]) == 4
-    else:
-        assert last["step"] == STEPS
-        assert last["objective"] == pytest.approx(undisturbed, rel=0.02)
+        undisturbed = nf.train(*digits, nf.TrainingSettings(**SETTINGS | {"workers": 4})).history[-1].objective
+    counted(last["step"], last["lost"], last["workers"])
+    assert last["objective"] == pytest.approx(undisturbed, rel=0.02)
+    nothing_is_left()
 
 
 def test_a_small_object_store_and_a_token_are_enough(tmp_path):
     """L is 10 MB, three workers pull it 40 times, and the store has 80 MB; only who has the token takes part."""
     rng = np.random.default_rng(0)
     y = np.arange(500) % 5
-    write_dataset(tmp_path / "data", (3 * y[:, None] + rng.normal(size=(500, 5000))).astype(np.float32), y)
+    X = (3 * y[:, None] + rng.normal(size=(500, 5000))).astype(np.float32)
+    write_dataset(tmp_path / "data", X, y)
     command = [
         sys.executable, "-c", "from nearfar.cli import main; main()", "train", str(tmp_path / "data"),
         "--out", str(tmp_path / "run"), "--engine", "ray", "--workers", "3", "--steps", "40", "--rank", "500",
-        "--block-size", "100", "--object-store", "80MB", "--bandwidth", "1000",
+        "--block-size", "100", "--object-store", "80MB", "--bandwidth", "1000", "--consistency", "bsp",
     ]  # fmt: skip
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5f" * 32}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | token)
     assert ended.returncode == 0, ended.stderr
     last = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
-    assert last["step"] == 40
+    assert last["step"] == sum(worker["steps"] for worker in last["workers"]) == 40
     assert last["pulled_bytes"] + last["bytes"] > 5 * 80e6
+    settings = nf.TrainingSettings(steps=40, rank=500, block_size=100, workers=3, consistency="bsp", engine="threads")
+    in_memory = nf.train(X, y, settings).history[-1].objective
+    assert last["objective"] == pytest.approx(in_memory, rel=0.02)
+    nothing_is_left()
 
 
 def test_a_short_soak():

@@ -2,7 +2,9 @@
 
 import json
 import sys
+import time
 import warnings
+from collections.abc import Callable
 
 from ray.cluster_utils import Cluster
 from sklearn.datasets import load_digits
@@ -10,7 +12,17 @@ from sklearn.datasets import load_digits
 import nearfar as nf
 from nearfar.parameter_server.progress import Report
 
-SETTINGS = {"block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.5}
+SETTINGS = {"steps": 600, "block_size": 200, "seed": 3, "workers": 2, "report_every": 50, "checkpoint_every": 0.5}
+
+
+def slow_until(workers: int) -> Callable[[Report], None]:
+    """Let steps come slowly until so many workers have taken one: else all is done before a process has started."""
+
+    def wait(report: Report) -> None:
+        if len(report.workers) < workers:
+            time.sleep(0.1)
+
+    return wait
 
 
 def main(what: str) -> None:
@@ -20,8 +32,8 @@ def main(what: str) -> None:
     nodes = [cluster.add_node(num_cpus=1, object_store_memory=100 << 20) for _ in range(2)]
     happened = []
 
-    def at_300(report: Report) -> None:
-        if report.step < 300 or happened:
+    def at_100(report: Report) -> None:
+        if report.step < 100 or happened:
             return
         happened.append(what)
         if what == "a node dies":
@@ -30,11 +42,13 @@ def main(what: str) -> None:
             cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
 
     options = nf.RayOptions(address=cluster.address, hang_after=20.0, servers=2)
-    settings = nf.TrainingSettings(**SETTINGS, steps=600)
+    settings = nf.TrainingSettings(**SETTINGS)
+    on_report = [at_100]
     if what == "a node joins":
-        settings = nf.TrainingSettings(**SETTINGS | {"workers": 4}, minutes=0.4)
         options = nf.RayOptions(address=cluster.address, min_workers=2)
-    result = nf.train(*load_digits(return_X_y=True), settings, engine=nf.RayEngine(options), on_report=[at_300])
+        settings = nf.TrainingSettings(**SETTINGS | {"workers": 4, "consistency": "ssp:4", "report_every": 4})
+        on_report.append(slow_until(workers=4))
+    result = nf.train(*load_digits(return_X_y=True), settings, engine=nf.RayEngine(options), on_report=on_report)
     cluster.shutdown()
     sys.stdout.write(json.dumps(result.history[-1].to_json() | {"happened": happened}) + "\n")
 

@@ -10,6 +10,7 @@ from nearfar.files.atomic import (
     check_free,
     make_folder,
     read_json,
+    remove_unfinished,
     write_json,
     write_text,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "read_json",
     "read_npy",
     "read_safetensors",
+    "remove_unfinished",
     "write_json",
     "write_safetensors",
     "write_text",

@@ -12,12 +12,14 @@ from typing import IO, Any
 
 from nearfar.errors import InvalidFile
 
+_UNFINISHED = ".partial"
+
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears at ``path``, complete and on disk, only if the block ends without an error."""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
     except OSError as error:
         raise _no_place(path, error) from error
     try:
@@ -40,7 +42,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     if path.exists():
         raise InvalidFile(f"{path} exists already; choose another name or remove it")
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial"))
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED))
     except OSError as error:
         raise _no_place(path, error) from error
     try:
@@ -52,6 +54,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         raise _unwritable(path, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the files in ``folder`` that a process was writing when it was killed; nobody may be writing there now."""
+    for path in folder.glob(f".*{_UNFINISHED}"):
+        path.unlink(missing_ok=True)
 
 
 def _no_place(path: Path, error: OSError) -> InvalidFile:

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 
 from nearfar.errors import InvalidFile, InvalidRun
-from nearfar.files import make_folder, write_text
+from nearfar.files import make_folder, remove_unfinished, write_text
 from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
 from nearfar.parameter_server.progress import Report
 from nearfar.settings import BUDGET, TrainingSettings
@@ -57,7 +57,8 @@ class RunFolder:
     def resume(self, settings: TrainingSettings, source: dict[str, str]) -> Checkpoint | None:
         """Take the folder up again with the same data and settings, of which only the budget may differ.
 
-        The newest checkpoint that is whole is returned; None if the run ended before there was one.
+        The newest checkpoint that is whole is returned; None if the run ended before there was one. What was being
+        written when it ended is removed.
         """
         before, source_before = self.read()
         changed = settings.differences(before, ignore=(*BUDGET, "memory"))
@@ -69,6 +70,8 @@ class RunFolder:
         if changed:
             what = "; ".join(changed)
             raise InvalidRun(f"{self.path} was made with other settings or data ({what}); resume it with the same")
+        for folder in (self.path, self.path / "checkpoints"):
+            remove_unfinished(folder)
         newest = self.checkpoints(settings.keep_checkpoints).newest()
         self._describe(settings, source)
         if newest is None:

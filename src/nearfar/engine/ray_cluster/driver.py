@@ -89,7 +89,7 @@ class Driver:
             if time.monotonic() > self._next_cut:
                 self._cut()
         self._cut()
-        self._supervisor.attend(self._pending)
+        self._supervisor.attend([])
 
     # Granting
 
@@ -225,7 +225,10 @@ class Driver:
     # Cuts
 
     def _cut(self) -> None:
-        """Let everything under way be applied, then take all arrays of all servers: the same pushes are in each."""
+        """Let everything under way be applied, then take all arrays of all servers: the same pushes are in each.
+
+        They are counted at once: a checkpoint that is made of the cut has to count what is in it.
+        """
         self._paused = True
         try:
             while True:
@@ -240,6 +243,8 @@ class Driver:
             self._paused = False
         self._mirror.keep_cut()
         self._members.keep_cut()
+        self._supervisor.progress.record(self._pending)
+        self._pending.clear()
         self._next_cut = time.monotonic() + _CUT_AFTER * self._job.checkpoint_every
 
     def _pass_on_drops(self) -> None:
