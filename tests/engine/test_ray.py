@@ -95,9 +95,11 @@ def test_bfloat16_halves_what_travels_and_still_learns(digits):
     assert half.history[-1].objective == pytest.approx(full.history[-1].objective, rel=0.02)
 
 
-def test_what_cannot_be_placed_is_an_error_in_time(digits):
+def test_what_cannot_be_placed_is_an_error_in_time(digits, tmp_path):
+    engine = nf.RayEngine(nf.RayOptions(cpus_per_worker=64, start_timeout=8))
     with pytest.raises(TrainingFailed, match=r"1 of 1 workers could not be placed within 8 s: the cluster has 8 CPUs"):
-        train(*digits, nf.RayOptions(cpus_per_worker=64, start_timeout=8), workers=1)
+        nf.train(*digits, nf.TrainingSettings(steps=40, workers=1), engine=engine, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # the same may be tried again
 
 
 def test_it_begins_with_fewer_workers_where_that_is_allowed(digits):

@@ -21,6 +21,7 @@ from benchmarks.soak import actors, soak
 import nearfar as nf
 from nearfar.data.dataset import write_dataset
 from nearfar.parameter_server.progress import Report
+from tests.commands import process
 from tests.faults.three_nodes import SETTINGS, slow_until
 
 STEPS = SETTINGS["steps"]
@@ -132,19 +133,18 @@ def test_a_server_is_killed_in_step(digits, undisturbed):
 def test_the_driver_is_killed_and_the_run_resumed(digits, tmp_path):
     write_dataset(tmp_path / "data", digits[0].astype(np.float32), digits[1])
     run = tmp_path / "run"
-    command = [
-        sys.executable, "-c", "from nearfar.cli import main; main()", "train", str(tmp_path / "data"),
-        "--out", str(run), "--engine", "ray", "--workers", "2", "--servers", "2", "--steps", "3000",
-        "--block-size", "200", "--checkpoint-every", "0.5", "--object-store", "200MB",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = process(
+        "train", tmp_path / "data", "--out", run, "--engine", "ray", "--workers", "2", "--servers", "2",
+        "--steps", "3000", "--block-size", "200", "--checkpoint-every", "0.5", "--object-store", "200MB",
+    )  # fmt: skip
+    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list((run / "checkpoints").glob("*")):
-        assert process.poll() is None, "training ended before it could be killed"
+        assert begun.poll() is None, "training ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.kill()
-    process.wait()
+    begun.kill()
+    begun.wait()
     nothing_is_left()
     ended = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -186,11 +186,10 @@ def test_a_small_object_store_and_a_token_are_enough(tmp_path):
     y = np.arange(500) % 5
     X = (3 * y[:, None] + rng.normal(size=(500, 5000))).astype(np.float32)
     write_dataset(tmp_path / "data", X, y)
-    command = [
-        sys.executable, "-c", "from nearfar.cli import main; main()", "train", str(tmp_path / "data"),
-        "--out", str(tmp_path / "run"), "--engine", "ray", "--workers", "3", "--steps", "40", "--rank", "500",
-        "--block-size", "100", "--object-store", "80MB", "--bandwidth", "1000", "--consistency", "bsp",
-    ]  # fmt: skip
+    command = process(
+        "train", tmp_path / "data", "--out", tmp_path / "run", "--engine", "ray", "--workers", "3", "--steps", "40",
+        "--rank", "500", "--block-size", "100", "--object-store", "80MB", "--bandwidth", "1000", "--consistency", "bsp",
+    )  # fmt: skip
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5f" * 32}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | token)
     assert ended.returncode == 0, ended.stderr
@@ -201,6 +200,16 @@ def test_a_small_object_store_and_a_token_are_enough(tmp_path):
     in_memory = nf.train(X, y, settings).history[-1].objective
     assert last["objective"] == pytest.approx(in_memory, rel=0.02)
     nothing_is_left()
+
+
+def test_an_address_where_nobody_answers_is_an_error_in_time(digits, tmp_path):
+    write_dataset(tmp_path / "data", digits[0].astype(np.float32), digits[1])
+    out = tmp_path / "run"
+    command = process("train", tmp_path / "data", "--out", out, "--engine", "ray", "--address", "127.0.0.1:1")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 2
+    assert "error: no Ray cluster at address '127.0.0.1:1'" in ended.stderr
+    assert not out.exists()
 
 
 def test_a_short_soak():

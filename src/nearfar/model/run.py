@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +54,11 @@ class RunFolder:
         except InvalidFile as error:
             raise InvalidFile(f"{error}; choose a place that is writable") from error
         self._describe(settings, source)
+
+    def remove_if_blank(self) -> None:
+        """Remove the folder of a run that failed before it learned anything: the same command may be tried again."""
+        if all(report.step == 0 for report in self.reports()) and not (self.path / "checkpoints").exists():
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def resume(self, settings: TrainingSettings, source: dict[str, str]) -> Checkpoint | None:
         """Take the folder up again with the same data and settings, of which only the budget may differ.

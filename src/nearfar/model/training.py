@@ -132,7 +132,12 @@ def train(
             newest = folder.resume(settings, described)
         else:
             folder.create(settings, described)
-    return _Training(prepared, settings, chosen, folder, points).run(newest, list(on_report), stop_on_signals)
+    try:
+        return _Training(prepared, settings, chosen, folder, points).run(newest, list(on_report), stop_on_signals)
+    except BaseException:
+        if folder and not resume:
+            folder.remove_if_blank()
+        raise
 
 
 class _Training:

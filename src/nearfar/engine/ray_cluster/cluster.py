@@ -18,6 +18,8 @@ from nearfar.sizes import memory_bytes
 
 _AT_ONCE = 4
 """Pushes, and pulls, that a server deals with at a time; the others wait in line."""
+_TRIES = "RAY_gcs_server_port_wait_time_s"
+"""How often Ray tries to reach a head, for 40 seconds each time: 20 times unless it is told otherwise."""
 
 
 @contextlib.contextmanager
@@ -36,6 +38,7 @@ def connected(options: RayOptions, workers: int) -> Iterator[None]:
                 include_dashboard=False, **quiet,
             )  # fmt: skip
         else:
+            os.environ.setdefault(_TRIES, "1")
             ray.init(address=options.address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         what = str(error).strip().splitlines()[0]
