@@ -44,7 +44,8 @@ def _rates(problem: Paired, steps: int, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         for engine, found in rates.items():
             history = problem.train(engine=engine, workers=2, steps=steps, report_every=max(1, steps // 6))
-            found.append((history[-1].step - history[1].step) / (history[-1].seconds - history[1].seconds))
+            first, last = history[1 if len(history) > 2 else 0], history[-1]  # a short one may have no report under way
+            found.append((last.step - first.step) / (last.seconds - first.seconds))
     ratios = [ray / threads for ray, threads in zip(rates["ray"], rates["threads"], strict=True)]
     return {
         "what": "steps a second, two workers",
