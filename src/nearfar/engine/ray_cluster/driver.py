@@ -227,7 +227,8 @@ class Driver:
     def _cut(self) -> None:
         """Let everything under way be applied, then take all arrays of all servers: the same pushes are in each.
 
-        They are counted at once: a checkpoint that is made of the cut has to count what is in it.
+        They are counted at once: a checkpoint made of the cut has to know the batches that are in it, else a run that
+        is resumed takes them again.
         """
         self._paused = True
         try:
