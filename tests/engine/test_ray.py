@@ -1,5 +1,6 @@
 """The Ray engine, on a real cluster of this machine."""
 
+import time
 import warnings
 from dataclasses import replace
 
@@ -37,7 +38,8 @@ def test_in_step_it_learns_what_threads_do(servers, digits):
     assert on_ray.history[-1].objective == pytest.approx(in_threads.history[-1].objective, rel=1e-5)
 
 
-def test_what_is_judged_while_a_server_is_lost_is_no_mixture_of_old_rows_and_new():
+@pytest.fixture
+def two_servers():
     draws = nf.LabelDraws(nf.Labels(np.arange(8) % 2))
     points, sampler = as_points(np.ones((8, 6), np.float32)), BlockSampler(draws, 4, 2, n_shards=1, seed=0)
     job = serial_job(points, sampler, Hinge(margin=1.0), np.zeros((6, 2), np.float32), step_size=0.5)
@@ -45,24 +47,40 @@ def test_what_is_judged_while_a_server_is_lost_is_no_mixture_of_old_rows_and_new
     mirror.keep_cut()
     servers = ServerGroup(job, nf.RayOptions(servers=2), mirror)
     servers.place()
-    try:
-        servers.begin({0: 0})
+    servers.begin({0: 0})
+    yield servers, mirror
+    servers.end()
 
-        def push(number):
-            whole = push_of(np.ones((6, 2)), number=number)
-            for handle, features in zip(servers.handles, servers.ranges, strict=True):
-                ray.get(handle.push.remote(0, send(replace(whole, release=nothing), features, "float32"), 0))
 
-        push(0)
-        servers.refresh()
-        seen = mirror.local.Lt.copy()
-        assert (seen < 0).all()
-        push(1)
-        ray.kill(servers.handles[1])
-        servers.refresh()
-        np.testing.assert_array_equal(mirror.local.Lt, seen)
-    finally:
-        servers.end()
+def push_to(servers: ServerGroup, number: int, which: tuple[int, ...] = (0, 1)) -> None:
+    whole = replace(push_of(np.ones((6, 2)), number=number), release=nothing)
+    for i in which:
+        ray.get(servers.handles[i].push.remote(0, send(whole, servers.ranges[i], "float32"), 0))
+
+
+def test_what_is_judged_while_a_server_is_lost_is_no_mixture_of_old_rows_and_new(two_servers):
+    servers, mirror = two_servers
+    push_to(servers, 0)
+    servers.refresh()
+    seen = mirror.local.Lt.copy()
+    assert (seen < 0).all()
+    push_to(servers, 1)
+    ray.kill(servers.handles[1])
+    servers.refresh()
+    np.testing.assert_array_equal(mirror.local.Lt, seen)
+
+
+def test_of_a_worker_that_is_gone_those_pushes_count_that_every_server_took(two_servers):
+    """It died with two under way, and each server got another one of them; a third one was overtaken."""
+    servers, _ = two_servers
+    for number, which in ((0, (0, 1)), (1, (0,)), (2, (1,)), (3, (0, 1))):
+        push_to(servers, number, which)
+    assert servers.leave(0) == (2, 2)
+    complete, deadline = [], time.monotonic() + 30
+    while len(complete) < 2 and time.monotonic() < deadline:
+        ready, _ = ray.wait(list(servers.asked), num_returns=1)
+        complete += servers.answered(ready[0])
+    assert [one.push.number for one in complete] == [0, 3]
 
 
 def test_sparse_points_and_three_servers(digits):

@@ -33,7 +33,7 @@ QUICK = {"start_timeout": 60.0, "hang_after": 4.0}
 class At:
     """Does something once, from the first report at or after a step."""
 
-    def __init__(self, step: int, do: Callable[[], None]) -> None:
+    def __init__(self, step: int, do: Callable[[], object]) -> None:
         self._step, self._do, self.done = step, do, False
 
     def __call__(self, report: Report) -> None:
@@ -130,6 +130,21 @@ def test_a_server_is_killed_in_step(digits, undisturbed):
     fault = At(300, kill("ServerActor"))
     check(train(digits, fault, consistency="bsp", checkpoint_every=0.05), undisturbed)
     assert fault.done
+
+
+def test_a_worker_and_a_server_are_killed_at_once_again_and_again(digits, undisturbed):
+    """Neither can tell what the other did last; each time a new era begins, with pushes counted anew."""
+    faults = [At(step, lambda: [kill("WorkerActor")(), kill("ServerActor")()]) for step in (150, 300, 450)]
+    check(train(digits, *faults, options={"servers": 2}), undisturbed)
+    assert all(fault.done for fault in faults)
+
+
+@pytest.mark.parametrize("consistency", ["asp", "bsp"])
+def test_a_worker_is_killed_after_servers_went_back(consistency, digits, undisturbed):
+    """What it pushed since counts as in any other era: the run neither waits for it in vain nor takes it twice."""
+    faults = [At(150, kill("ServerActor")), At(250, kill("WorkerActor")), At(400, kill("WorkerActor"))]
+    check(train(digits, *faults, options={"servers": 2}, consistency=consistency), undisturbed)
+    assert all(fault.done for fault in faults)
 
 
 def test_the_driver_is_killed_and_the_run_resumed(digits, tmp_path):

@@ -155,6 +155,18 @@ def test_memory_under_way_is_bounded_and_given_back() -> None:
     assert cluster.workers[0]._free.qsize() == 3
 
 
+def test_after_the_server_went_back_pushes_are_counted_from_0() -> None:
+    cluster = stepped_cluster(slack=math.inf)
+    numbers = []
+    for _ in range(2):
+        cluster.workers[0].forget()
+        for _ in range(3):
+            cluster.compute(0)
+        numbers.append([applied.push.number for applied in cluster.server.update()])
+        cluster.server = Server(cluster.server.Lt, cluster.server.rule, cluster.clocks, lambda _: STEP_SIZE, capacity=8)
+    assert numbers == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_a_failed_step_is_done_again_by_who_takes_the_shard_over() -> None:
     cluster = stepped_cluster(slack=math.inf)
     gone, other = cluster.workers

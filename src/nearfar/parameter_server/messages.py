@@ -1,7 +1,7 @@
 """What travels between workers and servers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nearfar.objective.fast_gradient import Factors, Gradient
@@ -16,7 +16,7 @@ class Push:
 
     worker: int
     number: int
-    """Counts this worker's pushes from 0; a server applies no number twice."""
+    """Counts this worker's pushes from 0, and from 0 again where servers went back; none is applied twice."""
     clock: int
     """The worker's step that made it."""
     shard: int
@@ -45,3 +45,26 @@ class Applied:
     """Versions between the L it was computed on and the L it was applied to."""
     waiting: int
     """Pushes that waited when it was taken."""
+
+
+@dataclass
+class PushNumbers:
+    """The numbers of one worker's pushes that have come, in whatever order; memory is that of the gaps."""
+
+    next: int = 0
+    """All below have come."""
+    _beyond: set[int] = field(default_factory=set)
+
+    def add(self, number: int) -> bool:
+        """Whether this number has not come before; from now on it has."""
+        if number < self.next or number in self._beyond:
+            return False
+        self._beyond.add(number)
+        while self.next in self._beyond:
+            self._beyond.remove(self.next)
+            self.next += 1
+        return True
+
+    def from_(self, first: int) -> set[int]:
+        """Those that have come, from one on."""
+        return {*range(first, self.next), *(number for number in self._beyond if number >= first)}

@@ -13,7 +13,7 @@ from nearfar.errors import Diverged
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.clocks import Clocks
-from nearfar.parameter_server.messages import Applied, Push
+from nearfar.parameter_server.messages import Applied, Push, PushNumbers
 from nearfar.parameter_server.queues import BoundedQueue
 from nearfar.parameter_server.update_rule import UpdateRule
 
@@ -65,7 +65,7 @@ class Server:
         """Pushes that came again and were dropped."""
         self._clocks, self._step_size, self._staleness_scaling = clocks, step_size, staleness_scaling
         self._held: list[Push] = []
-        self._seen: dict[int, _Seen] = defaultdict(_Seen)
+        self._seen: dict[int, PushNumbers] = defaultdict(PushNumbers)
         self._row_versions = np.zeros(len(Lt), np.int64)
         self._changing = threading.Lock()
 
@@ -182,7 +182,7 @@ class Server:
     def _without_repeats(self, pushes: list[Push]) -> list[Push]:
         fresh = []
         for push in pushes:
-            if self._seen[push.worker].is_new(push.number):
+            if self._seen[push.worker].add(push.number):
                 fresh.append(push)
             else:
                 self.repeats += 1
@@ -202,21 +202,3 @@ class Server:
 def _part(push: Push, features: range) -> Gradient:
     assert push.gradient is not None, "a push is applied once"
     return push.gradient.part(features)
-
-
-class _Seen:
-    """The push numbers of one worker that have come, in whatever order; memory is that of the gaps."""
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._beyond: set[int] = set()
-
-    def is_new(self, number: int) -> bool:
-        """Whether this number has not come before; from now on it has."""
-        if number < self._next or number in self._beyond:
-            return False
-        self._beyond.add(number)
-        while self._next in self._beyond:
-            self._beyond.remove(self._next)
-            self._next += 1
-        return True

@@ -200,8 +200,9 @@ class Worker:
             return given
 
     def forget(self) -> None:
-        """The server went back to an older L: take all rows anew."""
+        """The server went back to an older L, and knows of no push: take all rows anew, and count pushes from 0."""
         self._known[:] = -1
+        self._pushed = 0
 
     def _releaser(self, gradient: Gradient) -> Callable[[], None]:
         def release() -> None:

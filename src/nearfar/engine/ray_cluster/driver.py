@@ -158,9 +158,7 @@ class Driver:
             return
         for one in complete:
             self._job.clocks.applied(one.push.worker, one.push.clock)
-            self._members.positions[one.push.shard] = max(
-                self._members.positions[one.push.shard], one.push.shard_clock + 1
-            )
+            self._members.applied(one.push)
             self._open -= 1
         self._pending += complete
 
@@ -217,7 +215,7 @@ class Driver:
         for number in self._members.active:
             self._job.clocks.join(number, clock)
         self._servers.begin(self._members.clocks())
-        self._pending.clear()
+        self._count_pending()
         self._open = 0
         self._job.budget.recount(self._mirror.version)
         self._supervisor.servers_went_back(self._mirror.version)
@@ -244,9 +242,12 @@ class Driver:
             self._paused = False
         self._mirror.keep_cut()
         self._members.keep_cut()
+        self._count_pending()
+        self._next_cut = time.monotonic() + _CUT_AFTER * self._job.checkpoint_every
+
+    def _count_pending(self) -> None:
         self._supervisor.progress.record(self._pending)
         self._pending.clear()
-        self._next_cut = time.monotonic() + _CUT_AFTER * self._job.checkpoint_every
 
     def _pass_on_drops(self) -> None:
         if self._job.schedule.drops != self._drops:

@@ -17,6 +17,7 @@ from nearfar.engine.ray_cluster.remote_servers import LOST
 from nearfar.engine.ray_cluster.server_group import ServerGroup
 from nearfar.engine.ray_cluster.worker_actor import Done, Grant, WorkerPart
 from nearfar.errors import NearfarError, WorkerFailed
+from nearfar.parameter_server.messages import Push
 from nearfar.parameter_server.worker import Shard
 
 _ASSUMED_BANDWIDTH = 1.25e9
@@ -39,8 +40,10 @@ class Member:
     granted: int = 0
     """Steps, in this era."""
     taken: int = 0
-    """Pushes that servers took from it in this era, as far as it has told."""
+    """Its pushes of this era that servers took, as far as it or they have told: either may die before it tells."""
     taken_at_cut: int = 0
+    applied: int = 0
+    """Its pushes of this era that every server has told to have applied."""
     pulled_bytes: int = 0
     step_seconds: float | None = None
     last_sign: float = field(default_factory=time.monotonic)
@@ -59,7 +62,7 @@ class Member:
         """It has done with its oldest grant. The bytes it pulled meanwhile are returned."""
         self.grants.popleft()
         self.last_sign = time.monotonic()
-        self.taken = done.taken
+        self.taken = max(self.taken, done.taken)
         if done.steps and not done.is_over:
             self.step_seconds = done.seconds / done.steps
         pulled = done.pulled_bytes - self.pulled_bytes
@@ -132,6 +135,13 @@ class Members:
         self._failed_starts, self._first_error = 0, None
         self._arrived.append(member)
 
+    def applied(self, push: Push) -> None:
+        """Every server has applied it."""
+        self.positions[push.shard] = max(self.positions[push.shard], push.shard_clock + 1)
+        if member := self.active.get(push.worker):
+            member.applied += 1
+            member.taken = max(member.taken, member.applied)
+
     def take_in(self) -> list[Member]:
         """Let those join that have arrived, with a fair share of the shards."""
         joined, self._arrived = self._arrived, []
@@ -147,7 +157,7 @@ class Members:
         self.active.pop(member.number, None)
         ray.kill(member.actor)
         self._first_error = self._first_error or error
-        self._lost_with_gone += max(0, member.taken - member.taken_at_cut)
+        self._lost_with_gone += member.taken - member.taken_at_cut
         if again:
             self._ask_for_one()
         others = list(self.active.values())
@@ -186,7 +196,7 @@ class Members:
         self._lost_with_gone = 0
         for member in self.active.values():
             lost += member.taken - member.taken_at_cut
-            member.taken = member.taken_at_cut = member.granted = 0
+            member.taken = member.taken_at_cut = member.applied = member.granted = 0
             member.clock, member.retired = clock, False
         return lost
 

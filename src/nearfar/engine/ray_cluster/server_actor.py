@@ -1,6 +1,7 @@
 """A server in a process of its own: the plain server, a thread that updates it, and what others may ask of it."""
 
 import threading
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from nearfar.engine.ray_cluster.shared_slots import Place, SharedSlots
 from nearfar.engine.ray_cluster.wire import Precision, SentPush, nothing, received, shorten
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server.clocks import Clocks
-from nearfar.parameter_server.messages import Applied, Push
+from nearfar.parameter_server.messages import Applied, Push, PushNumbers
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import Schedule, UpdateRule
 
@@ -100,7 +101,7 @@ class ServerActor:
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._gone: set[int] = set()
-        self._taken: dict[int, int] = {}
+        self._taken: dict[int, PushNumbers] = defaultdict(PushNumbers)
         self._published: tuple[int, Any] = (-1, None)
         self._publishing = threading.Lock()
         self._shared: dict[int, SharedSlots] = {}
@@ -124,7 +125,9 @@ class ServerActor:
             first_feature=part.features.start, staleness_scaling=part.staleness_scaling,
         )  # fmt: skip
         self._server.restore(part.version, part.arrays)
-        self._applied, self._error, self._taken, self._gone = [], None, {}, set()
+        self._applied, self._error, self._gone = [], None, set()
+        self._taken.clear()
+        self._shared.clear()  # workers attach theirs anew; of those that are gone nothing is kept
         self._published = (-1, None)
         self._era = era
         self._stop.clear()
@@ -155,18 +158,29 @@ class ServerActor:
             push = replace(push, release=is_applied.set)
         elif sent.slot is not None:
             push = _apart(push)
-        while not server.receive(push, timeout=_UPDATE_WAIT):
-            if era != self._era or self._error is not None:
-                return Receipt(False, -1)
+        if not self._take(server, era, push):
+            return Receipt(False, -1)
+        if known is None:
+            return Receipt(True, server.version)
         with self._changed:
-            self._taken[push.worker] = self._taken.get(push.worker, 0) + 1
-            if known is None:
-                return Receipt(True, server.version)
             while not is_applied.is_set():
-                if era != self._era or self._error is not None:
+                if self._is_over(era):
                     return Receipt(False, -1)
                 self._changed.wait(_UPDATE_WAIT)
         return Receipt(True, server.version, self.snapshot(era, known, push.worker, slot))
+
+    def _take(self, server: Server, era: int, push: Push) -> bool:
+        """Queue a push and count it as one: after :meth:`leave`, nothing more is taken that it did not tell of."""
+        with self._changed:
+            while not self._is_over(era) and push.worker not in self._gone:
+                if server.receive(push, timeout=0):
+                    self._taken[push.worker].add(push.number)
+                    return True
+                self._changed.wait(_UPDATE_WAIT)
+        return False
+
+    def _is_over(self, era: int) -> bool:
+        return era != self._era or self._error is not None
 
     def snapshot(self, era: int, known: int, worker: int, slot: int) -> Snapshot:
         """All rows, if there is a newer version than the one known: in a slot of memory that is shared with the worker,
@@ -235,13 +249,14 @@ class ServerActor:
         self._begun(era)
         self._clocks.leave(worker)
 
-    def leave(self, era: int, worker: int) -> int:
-        """A worker is gone: nothing is taken from it any more. How many of its pushes were taken is returned."""
+    def leave(self, era: int, worker: int) -> PushNumbers:
+        """A worker is gone: nothing is taken from it any more. Which of its pushes were taken is returned."""
         self._begun(era)
-        self._gone.add(worker)
-        self._shared.pop(worker, None)
-        self._clocks.leave(worker)
-        return self._taken.get(worker, 0)
+        with self._changed:
+            self._gone.add(worker)
+            self._shared.pop(worker, None)
+            self._clocks.leave(worker)
+            return self._taken[worker]
 
     def adjust(self, era: int, drops: int) -> None:
         """Make the steps smaller, by the plateau schedule."""
@@ -284,7 +299,9 @@ class ServerActor:
             self._stop.set()
             self._thread.join()
             self._thread = None
-        self._era = -1
+        with self._changed:
+            self._era = -1  # from here on no push of that era is taken
+            self._changed.notify_all()
 
     def _step_size(self, version: int) -> float:
         return self._schedule.at(version, self._budget.used(version))

@@ -17,7 +17,7 @@ from nearfar.engine.ray_cluster.remote_servers import LOST
 from nearfar.engine.ray_cluster.server_actor import NewerRows, ServerPart, WrongEra
 from nearfar.engine.ray_cluster.wire import lengthened
 from nearfar.errors import NearfarError, TrainingFailed
-from nearfar.parameter_server.messages import Applied
+from nearfar.parameter_server.messages import Applied, PushNumbers
 
 _APPLIED_WAIT = 1.0
 """Seconds that a server waits for something to tell."""
@@ -110,10 +110,13 @@ class ServerGroup:
     def leave(self, worker: int) -> tuple[int, int]:
         """A worker is gone. How many of its pushes every server took, and how many only some did."""
         answers = [self._call(i, "leave", self.era, worker) for i in range(len(self.handles))]
-        counts = ray.get(answers, timeout=self._options.hang_after)
-        complete, torn = min(counts), max(counts) - min(counts)
-        self._parts = {key: parts for key, parts in self._parts.items() if key[0] != worker or key[1] < complete}
-        return complete, torn
+        taken: list[PushNumbers] = ray.get(answers, timeout=self._options.hang_after)
+        by_all = min(one.next for one in taken)
+        beyond = [one.from_(by_all) for one in taken]
+        complete = beyond[0].intersection(*beyond)
+        torn = beyond[0].union(*beyond) - complete
+        self._parts = {key: parts for key, parts in self._parts.items() if key[0] != worker or key[1] not in torn}
+        return by_all + len(complete), len(torn)
 
     def tell(self, what: str, *arguments: Any) -> None:
         """Tell every server something, and go on when all have heard it; a server that is lost is seen later."""

@@ -1,0 +1,68 @@
+"""A server's process, without the process: what it takes of whom, and what it tells of that."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nearfar.engine.ray_cluster.server_actor import ServerActor, ServerPart, WrongEra
+from nearfar.engine.ray_cluster.wire import SentPush, nothing, send
+from nearfar.parameter_server.update_rule import Schedule
+from tests.parameter_server.stepping import push_of
+
+FEATURES = range(6)
+
+
+def part(slack: float, workers: int, capacity: int = 8) -> ServerPart:
+    return ServerPart(
+        FEATURES, 2, 0, {"Lt": np.zeros((6, 2), np.float32)}, "sgd", slack, dict.fromkeys(range(workers), 0), capacity,
+        staleness_scaling=False, schedule=Schedule("constant", 0.5), steps=None, seconds=None, elapsed=0.0,
+    )  # fmt: skip
+
+
+def sent(number: int, worker: int = 0) -> SentPush:
+    push = replace(push_of(np.ones((6, 2)), worker=worker, number=number), release=nothing)
+    return send(push, FEATURES, "float32")
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def server():
+    actor = ServerActor()
+    yield actor
+    actor._end_updates()
+
+
+def test_what_is_told_as_taken_is_all_that_is_ever_applied(server):
+    """In step a round waits for the other worker, so with room for one push the third waits for room."""
+    server.begin(0, part(slack=0, workers=2, capacity=1))
+    receipts = []
+    pushing = [threading.Thread(target=lambda i=i: receipts.append(server.push(0, sent(i)))) for i in range(20)]
+    for thread in pushing:
+        thread.start()
+    wait_for(lambda: receipts)
+    told = server.leave(0, 0)
+    for thread in pushing:
+        thread.join(10)
+    assert sum(receipt.taken for receipt in receipts) == len(told.from_(0))
+    assert len(receipts) == 20
+    assert not server.push(0, sent(20)).taken
+    assert not server._shared
+
+
+def test_pushes_of_another_era_are_refused_and_counted_nowhere(server):
+    server.begin(0, part(slack=1, workers=1))
+    assert server.push(0, sent(0)).taken
+    server.begin(1, part(slack=1, workers=1))
+    assert not server.push(0, sent(1)).taken
+    assert server.leave(1, 0).from_(0) == set()
+    with pytest.raises(WrongEra):
+        server.leave(0, 0)
