@@ -1,8 +1,10 @@
 """The Ray engine, on a real cluster of this machine."""
 
+import os
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +13,13 @@ import scipy.sparse as sp
 from benchmarks.serial import serial_job
 
 import nearfar as nf
+from nearfar.data.from_labels import draw_pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import BlockSampler
 from nearfar.engine.ray_cluster.mirror import Mirror
 from nearfar.engine.ray_cluster.server_group import ServerGroup
 from nearfar.engine.ray_cluster.wire import nothing, send
-from nearfar.errors import InvalidFile, InvalidSettings, TrainingFailed
+from nearfar.errors import Diverged, InvalidFile, InvalidSettings, TrainingFailed
 from nearfar.objective.losses import Hinge
 from tests.parameter_server.stepping import push_of
 
@@ -81,6 +84,43 @@ def test_of_a_worker_that_is_gone_those_pushes_count_that_every_server_took(two_
         ready, _ = ray.wait(list(servers.asked), num_returns=1)
         complete += servers.answered(ready[0])
     assert [one.push.number for one in complete] == [0, 3]
+
+
+@pytest.mark.parametrize("consistency", ["asp", "bsp"])
+def test_to_diverge_is_no_loss_of_a_server(consistency, digits):
+    with pytest.raises(Diverged, match="lower step_size"):
+        train(*digits, step_size=1e30, update_rule="sgd", steps=400, consistency=consistency)
+
+
+@dataclass(frozen=True)
+class FailsOnce(Hinge):
+    """In the worker that first takes a sixth step."""
+
+    mark: Path = Path()
+    driver: int = field(default_factory=os.getpid)
+    calls: list[int] = field(default_factory=list)
+
+    def similar(self, s):
+        if os.getpid() != self.driver:
+            self.calls.append(len(s))
+            if len(self.calls) == 6 and not self.mark.exists():
+                self.mark.touch()
+                raise ArithmeticError("once")
+        return super().similar(s)
+
+
+def test_in_step_the_last_step_is_taken_by_another_worker_if_its_own_is_gone(digits, tmp_path):
+    """Of 11 steps, the last is a round of one; whoever has none in it is to take it nevertheless."""
+    X, y = digits
+    pairs = draw_pairs(nf.LabelDraws(nf.Labels(y)), 200, 200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = nf.TrainingSettings(steps=11, workers=2, consistency="bsp", batch_size=50)
+        loss = FailsOnce(mark=tmp_path / "mark")
+        last = nf.train(X, pairs, settings, loss=loss, engine=nf.RayEngine()).history[-1]
+    assert loss.mark.exists()
+    assert last.step == sum(worker["steps"] for worker in last.workers) == 11
+    assert [worker["steps"] for worker in last.workers] == [5, 6]
 
 
 def test_sparse_points_and_three_servers(digits):

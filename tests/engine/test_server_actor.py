@@ -1,5 +1,6 @@
 """A server's process, without the process: what it takes of whom, and what it tells of that."""
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 
 from nearfar.engine.ray_cluster.server_actor import ServerActor, ServerPart, WrongEra
 from nearfar.engine.ray_cluster.wire import SentPush, nothing, send
+from nearfar.errors import Diverged
 from nearfar.parameter_server.update_rule import Schedule
 from tests.parameter_server.stepping import push_of
 
@@ -66,3 +68,29 @@ def test_pushes_of_another_era_are_refused_and_counted_nowhere(server):
     assert server.leave(1, 0).from_(0) == set()
     with pytest.raises(WrongEra):
         server.leave(0, 0)
+
+
+def test_what_is_applied_in_an_era_is_told_in_that_era(server):
+    """Whoever still asked in the one before gets nothing of it."""
+    server.begin(0, part(slack=1, workers=1))
+    server.push(0, sent(0))
+    told = []
+    asking = threading.Thread(target=lambda: told.append(server.applied(0, 1.0, 0.5)))
+    asking.start()
+    wait_for(lambda: server._server.version == 1)
+    server.begin(1, part(slack=1, workers=1))
+    server.push(1, sent(0))
+    asking.join(10)
+    assert told == [[]]
+    assert [one.push.number for one in server.applied(1, 1.0, 0.0)] == [0]
+
+
+def test_what_went_wrong_is_told_though_a_new_era_begins(server):
+    server.begin(0, part(slack=1, workers=1))
+    good = sent(0)
+    server.push(0, replace(good, push=replace(good.push, objective=math.nan)))
+    wait_for(lambda: server._error)
+    with pytest.raises(Diverged):
+        server.applied(0, 1.0, 0.1)
+    with pytest.raises(Diverged):
+        server.begin(1, part(slack=1, workers=1))

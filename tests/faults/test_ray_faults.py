@@ -27,6 +27,8 @@ from tests.faults.three_nodes import SETTINGS, slow_until
 STEPS = SETTINGS["steps"]
 UNDER_WAY = 2 * 64
 """Steps that two workers may have been granted when a server is lost."""
+MOSTLY_ALONE = 0.1
+"""The share by which the objective may be better where one worker takes most steps: nothing is stale then."""
 QUICK = {"start_timeout": 60.0, "hang_after": 4.0}
 
 
@@ -56,10 +58,10 @@ def train(
         return nf.train(*digits, chosen, engine=engine, on_report=on_report)
 
 
-def check(result: nf.TrainingResult, undisturbed: float) -> Report:
+def check(result: nf.TrainingResult, undisturbed: float, better_by: float = 0.02) -> Report:
     last = result.history[-1]
     counted(last.step, last.lost, last.workers)
-    assert last.objective == pytest.approx(undisturbed, rel=0.02)
+    assert (1 - better_by) * undisturbed <= last.objective <= 1.02 * undisturbed
     nothing_is_left()
     return last
 
@@ -118,6 +120,23 @@ def test_a_worker_hangs(digits, undisturbed):
 
 
 @pytest.mark.parametrize("servers", [1, 2])
+def test_a_server_hangs(servers, digits, undisturbed):
+    fault = At(300, kill("ServerActor", signal.SIGSTOP))
+    check(train(digits, fault, options={"servers": servers}), undisturbed)
+    assert fault.done
+
+
+def test_workers_and_a_server_hang_at_once(digits, undisturbed):
+    def stop_all() -> None:
+        for victim in [*actors("WorkerActor"), actors("ServerActor")[0]]:
+            os.kill(victim, signal.SIGSTOP)
+
+    fault = At(300, stop_all)
+    check(train(digits, fault, options={"servers": 2}), undisturbed, MOSTLY_ALONE)
+    assert fault.done
+
+
+@pytest.mark.parametrize("servers", [1, 2])
 def test_a_server_is_killed(servers, digits, undisturbed):
     fault = At(300, kill("ServerActor"))
     last = check(train(digits, fault, options={"servers": servers}, checkpoint_every=0.1), undisturbed)
@@ -135,7 +154,7 @@ def test_a_server_is_killed_in_step(digits, undisturbed):
 def test_a_worker_and_a_server_are_killed_at_once_again_and_again(digits, undisturbed):
     """Neither can tell what the other did last; each time a new era begins, with pushes counted anew."""
     faults = [At(step, lambda: [kill("WorkerActor")(), kill("ServerActor")()]) for step in (150, 300, 450)]
-    check(train(digits, *faults, options={"servers": 2}), undisturbed)
+    check(train(digits, *faults, options={"servers": 2}), undisturbed, MOSTLY_ALONE)
     assert all(fault.done for fault in faults)
 
 
@@ -143,7 +162,7 @@ def test_a_worker_and_a_server_are_killed_at_once_again_and_again(digits, undist
 def test_a_worker_is_killed_after_servers_went_back(consistency, digits, undisturbed):
     """What it pushed since counts as in any other era: the run neither waits for it in vain nor takes it twice."""
     faults = [At(150, kill("ServerActor")), At(250, kill("WorkerActor")), At(400, kill("WorkerActor"))]
-    check(train(digits, *faults, options={"servers": 2}, consistency=consistency), undisturbed)
+    check(train(digits, *faults, options={"servers": 2}, consistency=consistency), undisturbed, MOSTLY_ALONE)
     assert all(fault.done for fault in faults)
 
 

@@ -27,6 +27,7 @@ from nearfar.engine.ray_cluster.options import RayOptions
 from nearfar.engine.ray_cluster.remote_servers import LOST
 from nearfar.engine.ray_cluster.server_group import ServerGroup
 from nearfar.engine.ray_cluster.worker_actor import Done, Grant
+from nearfar.errors import TrainingFailed
 from nearfar.parameter_server.messages import Applied
 
 _LOOK_AROUND = 0.2
@@ -36,6 +37,8 @@ _GRANT_SECONDS = 0.25
 _MOST_STEPS_A_GRANT = 64
 _CUT_AFTER = 1.5
 """Times the interval of checkpoints after which a cut is made, if no checkpoint has made one."""
+_MOST_FAULTS = 10
+"""Faults in a row, and three more for each worker, with no step applied between: then training is given up."""
 
 
 class Driver:
@@ -48,6 +51,8 @@ class Driver:
         self._open = 0
         """Steps granted that are neither applied nor given back."""
         self._paused = False
+        self._faults = 0
+        """Since a step was last applied."""
         self._next_cut = time.monotonic() + _CUT_AFTER * job.checkpoint_every
         self._drops = job.schedule.drops
 
@@ -78,18 +83,22 @@ class Driver:
         """Grant steps until the budget is used up or the supervisor says stop; L is then in the mirror."""
         while True:
             self._grant()
-            if not self._open and not self._pending and self._members.active and self._is_used_up():
-                break
-            self._pump()
-            applied, self._pending = self._pending, []
-            if self._supervisor.attend(applied):
-                break
-            self._metrics.show(self._mirror.version, len(self._members.active), self._supervisor.progress)
-            self._pass_on_drops()
-            if time.monotonic() > self._next_cut:
+            if self._is_used_up() or self._attend():
                 self._cut()
-        self._cut()
-        self._supervisor.attend([])
+                if self._is_used_up() or self._supervisor.attend([]):
+                    return  # else a server was lost before the cut, and steps with it
+
+    def _attend(self) -> bool:
+        """Deal with what came, and let the supervisor see it; whether it says stop."""
+        self._pump()
+        applied, self._pending = self._pending, []
+        if self._supervisor.attend(applied):
+            return True
+        self._metrics.show(self._mirror.version, len(self._members.active), self._supervisor.progress)
+        self._pass_on_drops()
+        if time.monotonic() > self._next_cut:
+            self._cut()
+        return False
 
     # Granting
 
@@ -102,6 +111,8 @@ class Driver:
             return  # a round is granted to all at once: a cut in the middle of it would wait for the others for ever
         for member in self._members.take_in():
             self._servers.tell("join", member.number, member.clock)
+        if in_step:
+            self._take_back_retired()
         for member in list(self._members.active.values()):
             while len(member.grants) < (1 if in_step else 2) and job.clocks.may_begin(member.clock):
                 steps = self._taken_from_budget(member, 1 if bounded else _steps_a_grant(member))
@@ -114,6 +125,16 @@ class Driver:
                 member.grant(Grant(self._servers.era, member.clock, steps))
                 self._open += steps
 
+    def _take_back_retired(self) -> None:
+        """Who had no step in the last round has one after all, where the worker that was to take it is gone."""
+        if self._mirror.version >= (self._job.budget.steps or 0):
+            return
+        clock = max((member.clock for member in self._members.active.values()), default=0)
+        for member in self._members.active.values():
+            if member.retired:
+                member.retired, member.clock = False, self._job.clocks.join(member.number, clock)
+                self._servers.tell("join", member.number, clock)
+
     def _taken_from_budget(self, member: Member, most: int) -> int:
         steps = 0
         while steps < most and self._job.budget.take(member.number, self._job.clocks, self._mirror.version):
@@ -121,8 +142,8 @@ class Driver:
         return steps
 
     def _is_used_up(self) -> bool:
-        budget = self._job.budget
-        return not self._members.are_busy() and budget.steps is not None and self._mirror.version >= budget.steps
+        steps, is_idle = self._job.budget.steps, not (self._open or self._pending or self._members.are_busy())
+        return is_idle and bool(self._members.active) and steps is not None and self._mirror.version >= steps
 
     # Answers
 
@@ -134,10 +155,10 @@ class Driver:
             ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         for answer in ready:
             self._deal_with(answer, waiting[answer])
-        for member in self._members.silent():
-            self._worker_gone(member, TimeoutError(f"no sign of it for {self._options.hang_after:g} s"))
-        if self._servers.is_silent():
+        if self._servers.any_silent():
             self._recover()
+        while self._servers.all_well() and (silent := self._members.silent()):  # else it may wait for a server
+            self._worker_gone(silent[0], TimeoutError(f"no sign of it for {self._options.hang_after:g} s"))
         self._members.check_any_left()
 
     def _deal_with(self, answer: Any, who: Any) -> None:
@@ -160,6 +181,7 @@ class Driver:
             self._job.clocks.applied(one.push.worker, one.push.clock)
             self._members.applied(one.push)
             self._open -= 1
+            self._faults = 0
         self._pending += complete
 
     def _worker_answered(self, answer: Any, member: Member) -> None:
@@ -179,6 +201,7 @@ class Driver:
 
     def _worker_gone(self, member: Member, error: BaseException, *, again: bool = True) -> None:
         """Whatever of its steps no server will ever apply goes back to the budget; its shards go to the others."""
+        self._count_fault(error)
         self._job.clocks.leave(member.number)
         try:
             member.taken, torn = self._servers.leave(member.number)
@@ -191,6 +214,14 @@ class Driver:
             self._supervisor.progress.lost += torn
         self._supervisor.worker_failed(member.number, RuntimeError(cluster.reason(error)), len(self._members.active))
 
+    def _count_fault(self, error: BaseException | None = None) -> None:
+        self._faults += 1
+        if self._faults > _MOST_FAULTS + 3 * self._job.workers:
+            last = f"; the last: {cluster.reason(error)}" if error else ""
+            raise TrainingFailed(
+                f"{self._faults} workers or servers in a row were lost before a step was applied{last}"
+            )
+
     def _give_back(self, steps: int) -> None:
         self._open -= steps
         for _ in range(steps):
@@ -198,6 +229,7 @@ class Driver:
 
     def _recover(self) -> None:
         """Begin a new era from the last cut, with whoever is left."""
+        self._count_fault()
         self._servers.close_era()
         for member in list(self._members.active.values()):
             while member.grants:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import ObjectLostError, RayActorError
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 from nearfar import cost
 from nearfar.data.points import Floats
@@ -19,7 +19,7 @@ from nearfar.engine.ray_cluster.wire import Precision, lengthened, nothing, send
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server.messages import Push
 
-LOST = (RayActorError, ObjectLostError, WrongEra)
+LOST = (RayActorError, WorkerCrashedError, OutOfMemoryError, NodeDiedError, ObjectLostError, WrongEra)
 """What a call raises whose server is gone, for good or until it is started again, or is there again and blank."""
 
 _SHARED = 2

@@ -111,8 +111,10 @@ class ServerActor:
         return True
 
     def begin(self, era: int, part: ServerPart) -> None:
-        """Begin an era."""
+        """Begin an era; raises what went wrong in the last one, as going back to the cut would not help."""
         self._end_updates()
+        if self._error is not None:
+            raise self._error
         budget = Budget(part.steps, part.seconds, part.elapsed)
         budget.begin(part.version)
         self._budget, self._schedule = budget, part.schedule
@@ -229,13 +231,13 @@ class ServerActor:
         """What was applied since this was asked last: waits a while for something, then a moment for more."""
         self._begun(era)
         with self._changed:
-            self._changed.wait_for(lambda: self._applied or self._error or era != self._era, wait)
+            self._changed.wait_for(lambda: self._applied or self._is_over(era), wait)
+            if gather and self._applied:
+                self._changed.wait_for(lambda: self._is_over(era), gather)
             if self._error is not None:
                 raise self._error
             if era != self._era:
                 return []
-            if gather and self._applied:
-                self._changed.wait_for(lambda: self._error is not None, gather)
             taken, self._applied = self._applied, []
             return taken
 

@@ -39,7 +39,7 @@ class ServerGroup:
         self._parts: dict[tuple[int, int], list[Applied]] = {}
         self._known = np.full(len(mirror.features), -1, np.int64)
         self._looks = 0
-        self._last_sign = time.monotonic()
+        self._last_signs: list[float] = []
 
     def place(self) -> None:
         """Start the servers' processes."""
@@ -59,7 +59,7 @@ class ServerGroup:
             begun = {i: self._call(i, "begin", self.era, self._part(self.ranges[i], clocks)) for i in left}
             for i, answer in begun.items():
                 try:
-                    ray.get(answer, timeout=max(0.1, deadline - time.monotonic()))
+                    _get(answer, max(0.1, deadline - time.monotonic()))
                     left.remove(i)
                 except (GetTimeoutError, *LOST) as error:
                     if time.monotonic() > deadline:
@@ -71,7 +71,7 @@ class ServerGroup:
         self._mirror.local.version = self._mirror.cut_version
         self._known[:] = -1
         self._parts.clear()
-        self._last_sign = time.monotonic()
+        self._last_signs = [time.monotonic()] * len(self.handles)
         self.asked = {self._ask(i): i for i in range(len(self.handles))}
 
     def close_era(self) -> None:
@@ -81,13 +81,8 @@ class ServerGroup:
     def answered(self, answer: Any) -> list[Applied]:
         """What an answer makes complete."""
         server = self.asked.pop(answer)
-        try:
-            applied: list[Applied] = ray.get(answer)
-        except WrongEra:
-            raise
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, NearfarError) else error from error
-        self._last_sign = time.monotonic()
+        applied: list[Applied] = _get(answer)
+        self._last_signs[server] = time.monotonic()
         self.asked[self._ask(server)] = server
         complete = []
         for one in applied:
@@ -99,18 +94,36 @@ class ServerGroup:
         self._mirror.local.version += len(complete)
         return complete
 
-    def is_silent(self) -> bool:
-        """Whether no server gave a sign for too long; those are ended, to be started again."""
-        if time.monotonic() - self._last_sign < self._options.hang_after + _APPLIED_WAIT:
-            return False
-        for i in set(self.asked.values()):
+    def any_silent(self) -> bool:
+        """Whether a server gave no sign for too long; those are ended, to be started again."""
+        silent = self._silent_for(self._options.hang_after + _APPLIED_WAIT)
+        self._restart(silent)
+        return bool(silent)
+
+    def all_well(self) -> bool:
+        """Whether each of them gave a sign not long ago."""
+        return not self._silent_for(3 * _APPLIED_WAIT)
+
+    def _silent_for(self, seconds: float) -> list[int]:
+        now = time.monotonic()
+        return [i for i, last_sign in enumerate(self._last_signs) if now - last_sign > seconds]
+
+    def _restart(self, servers: list[int]) -> None:
+        for i in servers:
             ray.kill(self.handles[i], no_restart=False)
-        return True
+
+    def _all(self, answers: list[Any], timeout: float) -> list[Any]:
+        """The answers of all servers; who gives none in time is ended, to be started again."""
+        ready, _ = ray.wait(answers, num_returns=len(answers), timeout=timeout)
+        if len(ready) < len(answers):
+            self._restart([i for i, answer in enumerate(answers) if answer not in ready])
+            raise GetTimeoutError(f"{len(answers) - len(ready)} servers gave no answer in {timeout:g} s")
+        return list(ray.get(answers))
 
     def leave(self, worker: int) -> tuple[int, int]:
         """A worker is gone. How many of its pushes every server took, and how many only some did."""
         answers = [self._call(i, "leave", self.era, worker) for i in range(len(self.handles))]
-        taken: list[PushNumbers] = ray.get(answers, timeout=self._options.hang_after)
+        taken: list[PushNumbers] = self._all(answers, self._options.hang_after)
         by_all = min(one.next for one in taken)
         beyond = [one.from_(by_all) for one in taken]
         complete = beyond[0].intersection(*beyond)
@@ -150,7 +163,7 @@ class ServerGroup:
         wait = self._options.hang_after
         answers = [self._call(i, "state", self.era, wait) for i in range(len(self.handles))]
         state = local.state()
-        for features, arrays in zip(self.ranges, ray.get(answers, timeout=2 * wait), strict=True):
+        for features, arrays in zip(self.ranges, self._all(answers, 2 * wait), strict=True):
             for key, array in arrays.items():
                 if key != "Lt":
                     state[key][features.start : features.stop] = array
@@ -185,6 +198,16 @@ class ServerGroup:
 
     def _call(self, server: int, what: str, *arguments: Any) -> Any:
         return getattr(self.handles[server], what).options(concurrency_group="driver").remote(*arguments)
+
+
+def _get(answer: Any, timeout: float | None = None) -> Any:
+    """An answer, or the error that it is: ours where it is ours, so that who trains sees that one."""
+    try:
+        return ray.get(answer, timeout=timeout)
+    except WrongEra:
+        raise
+    except RayTaskError as error:
+        raise error.cause if isinstance(error.cause, NearfarError) else error from error
 
 
 def _whole(parts: list[Applied]) -> Applied:
