@@ -1,5 +1,6 @@
 """The Ray engine, on a real cluster of this machine."""
 
+import contextlib
 import os
 import time
 import warnings
@@ -93,34 +94,41 @@ def test_to_diverge_is_no_loss_of_a_server(consistency, digits):
 
 
 @dataclass(frozen=True)
-class FailsOnce(Hinge):
-    """In the worker that first takes a sixth step."""
+class FailsInItsSixthStep(Hinge):
+    """In so many of the workers that take one."""
 
-    mark: Path = Path()
+    marks: Path = Path()
+    times: int = 1
     driver: int = field(default_factory=os.getpid)
-    calls: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
     def similar(self, s):
         if os.getpid() != self.driver:
-            self.calls.append(len(s))
-            if len(self.calls) == 6 and not self.mark.exists():
-                self.mark.touch()
-                raise ArithmeticError("once")
+            self.steps.append(len(s))
+            if len(self.steps) == 6:
+                self._fail()
         return super().similar(s)
 
+    def _fail(self) -> None:
+        for i in range(self.times):
+            with contextlib.suppress(FileExistsError):
+                (self.marks / str(i)).touch(exist_ok=False)
+                raise ArithmeticError("now")
 
-def test_in_step_the_last_step_is_taken_by_another_worker_if_its_own_is_gone(digits, tmp_path):
-    """Of 11 steps, the last is a round of one; whoever has none in it is to take it nevertheless."""
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_in_step_the_last_steps_are_taken_by_who_is_left(workers, digits, tmp_path):
+    """All but one have a step in the last round, and fail in it; the last one is to take theirs nevertheless."""
     X, y = digits
     pairs = draw_pairs(nf.LabelDraws(nf.Labels(y)), 200, 200)
+    settings = nf.TrainingSettings(steps=6 * workers - 1, workers=workers, consistency="bsp", batch_size=50)
+    loss = FailsInItsSixthStep(marks=tmp_path, times=workers - 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        settings = nf.TrainingSettings(steps=11, workers=2, consistency="bsp", batch_size=50)
-        loss = FailsOnce(mark=tmp_path / "mark")
         last = nf.train(X, pairs, settings, loss=loss, engine=nf.RayEngine()).history[-1]
-    assert loss.mark.exists()
-    assert last.step == sum(worker["steps"] for worker in last.workers) == 11
-    assert [worker["steps"] for worker in last.workers] == [5, 6]
+    assert len(list(tmp_path.iterdir())) == workers - 1
+    assert [worker["steps"] for worker in last.workers] == [5] * (workers - 1) + [5 + workers - 1]
+    assert last.step == settings.steps
 
 
 def test_sparse_points_and_three_servers(digits):

@@ -20,6 +20,8 @@ from benchmarks.soak import actors, soak
 
 import nearfar as nf
 from nearfar.data.dataset import write_dataset
+from nearfar.engine.ray_cluster import driver
+from nearfar.errors import TrainingFailed
 from nearfar.parameter_server.progress import Report
 from tests.commands import process
 from tests.faults.three_nodes import SETTINGS, slow_until
@@ -149,6 +151,30 @@ def test_a_server_is_killed_in_step(digits, undisturbed):
     fault = At(300, kill("ServerActor"))
     check(train(digits, fault, consistency="bsp", checkpoint_every=0.05), undisturbed)
     assert fault.done
+
+
+def test_a_server_is_killed_before_the_last_cut(digits, undisturbed):
+    """The last report was made already; the steps that are lost, all of them, are taken again, and reported again."""
+    fault = At(STEPS, kill("ServerActor"))
+    last = check(train(digits, fault, options={"servers": 2}, checkpoint_every=100.0), undisturbed)
+    assert fault.done
+    assert last.lost == STEPS
+
+
+def test_what_never_gets_further_ends_in_an_error(digits, undisturbed, monkeypatch):
+    """In step, so that the step at which the server is killed is the same each time."""
+    monkeypatch.setattr(driver, "_MOST_FAULTS", 1)
+    struck = []
+
+    def strike(report: Report) -> None:
+        if report.step >= 50:
+            struck.append(report.step)
+            kill("ServerActor")()
+
+    with pytest.raises(TrainingFailed, match="training got no further than step"):
+        train(digits, strike, workers=1, consistency="bsp", checkpoint_every=100.0)
+    assert struck == [50] * 5
+    nothing_is_left()
 
 
 def test_a_worker_and_a_server_are_killed_at_once_again_and_again(digits, undisturbed):

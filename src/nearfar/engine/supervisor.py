@@ -120,7 +120,8 @@ class LocalSupervisor:
 
     def finish(self) -> None:
         """The last report and the last checkpoint."""
-        if not self.history or self.history[-1].step < self._server.version:
+        last = self.history[-1] if self.history else None
+        if last is None or (last.step, last.lost) != (self._server.version, self.progress.lost):
             self._report()
         if self._watch.checkpoints:
             self.save()

@@ -38,7 +38,7 @@ _MOST_STEPS_A_GRANT = 64
 _CUT_AFTER = 1.5
 """Times the interval of checkpoints after which a cut is made, if no checkpoint has made one."""
 _MOST_FAULTS = 10
-"""Faults in a row, and three more for each worker, with no step applied between: then training is given up."""
+"""Faults, and three more for each worker, after which training is given up if it got no further between them."""
 
 
 class Driver:
@@ -51,8 +51,8 @@ class Driver:
         self._open = 0
         """Steps granted that are neither applied nor given back."""
         self._paused = False
-        self._faults = 0
-        """Since a step was last applied."""
+        self._faults = self._furthest = 0
+        """Faults since training was last further than ever before, and how far that was."""
         self._next_cut = time.monotonic() + _CUT_AFTER * job.checkpoint_every
         self._drops = job.schedule.drops
 
@@ -84,8 +84,9 @@ class Driver:
         while True:
             self._grant()
             if self._is_used_up() or self._attend():
+                era = self._servers.era
                 self._cut()
-                if self._is_used_up() or self._supervisor.attend([]):
+                if self._servers.era == era:
                     return  # else a server was lost before the cut, and steps with it
 
     def _attend(self) -> bool:
@@ -109,10 +110,10 @@ class Driver:
         in_step = job.clocks.slack == 0
         if in_step and (self._open or self._members.are_busy()):
             return  # a round is granted to all at once: a cut in the middle of it would wait for the others for ever
-        for member in self._members.take_in():
-            self._servers.tell("join", member.number, member.clock)
         if in_step:
             self._take_back_retired()
+        for member in self._members.take_in():
+            self._servers.tell("join", member.number, member.clock)
         for member in list(self._members.active.values()):
             while len(member.grants) < (1 if in_step else 2) and job.clocks.may_begin(member.clock):
                 steps = self._taken_from_budget(member, 1 if bounded else _steps_a_grant(member))
@@ -142,8 +143,8 @@ class Driver:
         return steps
 
     def _is_used_up(self) -> bool:
-        steps, is_idle = self._job.budget.steps, not (self._open or self._pending or self._members.are_busy())
-        return is_idle and bool(self._members.active) and steps is not None and self._mirror.version >= steps
+        steps, is_idle = self._job.budget.steps, not (self._open or self._members.are_busy())
+        return is_idle and steps is not None and self._mirror.version >= steps
 
     # Answers
 
@@ -181,8 +182,9 @@ class Driver:
             self._job.clocks.applied(one.push.worker, one.push.clock)
             self._members.applied(one.push)
             self._open -= 1
-            self._faults = 0
         self._pending += complete
+        if self._mirror.version > self._furthest:
+            self._furthest, self._faults = self._mirror.version, 0
 
     def _worker_answered(self, answer: Any, member: Member) -> None:
         try:
@@ -219,7 +221,8 @@ class Driver:
         if self._faults > _MOST_FAULTS + 3 * self._job.workers:
             last = f"; the last: {cluster.reason(error)}" if error else ""
             raise TrainingFailed(
-                f"{self._faults} workers or servers in a row were lost before a step was applied{last}"
+                f"{self._faults} workers or servers were lost and training got no further than step "
+                f"{self._furthest} meanwhile{last}"
             )
 
     def _give_back(self, steps: int) -> None:
@@ -231,12 +234,12 @@ class Driver:
         """Begin a new era from the last cut, with whoever is left."""
         self._count_fault()
         self._servers.close_era()
+        deadline = time.monotonic() + self._options.hang_after
         for member in list(self._members.active.values()):
             while member.grants:
                 try:
-                    self._supervisor.progress.pulled_bytes += member.answered(
-                        ray.get(member.grants[0], timeout=self._options.hang_after)
-                    )
+                    done: Done = ray.get(member.grants[0], timeout=max(0.0, deadline - time.monotonic()))
+                    self._supervisor.progress.pulled_bytes += member.answered(done)
                 except (GetTimeoutError, RayTaskError, *LOST) as error:
                     self._members.remove(member, error, again=True)
                     break

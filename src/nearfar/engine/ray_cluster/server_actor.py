@@ -182,6 +182,7 @@ class ServerActor:
         return False
 
     def _is_over(self, era: int) -> bool:
+        """Whether nothing is applied in this era any more: another has begun, or an update failed."""
         return era != self._era or self._error is not None
 
     def snapshot(self, era: int, known: int, worker: int, slot: int) -> Snapshot:

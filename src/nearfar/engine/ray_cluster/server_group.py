@@ -54,12 +54,14 @@ class ServerGroup:
         """Begin an era from the last cut, with these workers."""
         self.era += 1
         deadline = time.monotonic() + self._options.start_timeout
+        half = deadline - self._options.start_timeout / 2
         left = list(range(len(self.handles)))
         while left:
             begun = {i: self._call(i, "begin", self.era, self._part(self.ranges[i], clocks)) for i in left}
             for i, answer in begun.items():
+                now = time.monotonic()
                 try:
-                    _get(answer, max(0.1, deadline - time.monotonic()))
+                    _get(answer, max(0.1, (half if now < half else deadline) - now))
                     left.remove(i)
                 except (GetTimeoutError, *LOST) as error:
                     if time.monotonic() > deadline:
@@ -67,6 +69,8 @@ class ServerGroup:
                             f"server {i} did not come back within {self._options.start_timeout:g} s "
                             f"({cluster.reason(error)}); go on with --resume when the cluster has room for it"
                         ) from error
+                    if isinstance(error, GetTimeoutError):
+                        self._restart([i])
                     time.sleep(0.1)
         self._mirror.local.version = self._mirror.cut_version
         self._known[:] = -1
