@@ -224,7 +224,7 @@ class _Probe:
     def __init__(self, prepared: Prepared, Lt: Floats, update_rule: str, number: int) -> None:
         self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank)
         self._gatherer = Gatherer(prepared.points, prepared.rank)
-        self._sampler, self._number, self._clock = prepared.sampler, number, 0
+        self._sampler, self._number, self._clock = prepared.sampler, number, prepared.sampler.settled
         self.Lt, self._local, self._gradient = Lt.copy(), np.empty_like(Lt), Gradient.empty()
         self._rule = UpdateRule(update_rule, *Lt.shape)
         self._versions, self._known = np.zeros(len(Lt), np.int64), np.empty(len(Lt), np.int64)

@@ -59,7 +59,9 @@ class TrainingSettings:
 
     batch_size: int = _setting(1000, "constraints a step, half of them similar and half dissimilar")
     block_size: int | None = _setting(
-        None, "points a step when learning from labels, all pairs among them used; by default 1000, neighbour loss 2000"
+        None,
+        "points a step when learning from labels, all pairs among them used; by default 1000, neighbour loss 2000; "
+        "without a budget in steps, fewer in the first 48",
     )
     per_class: int | None = _setting(
         None, "points of one class in a block; by default so that a block has many classes"

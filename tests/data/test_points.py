@@ -239,11 +239,16 @@ def test_what_was_given_stays_as_it_was(store):
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.integers(0, N - 1), st.integers(0, D - 1), st.sampled_from([np.nan, np.inf, -np.inf]), st.booleans())
-def test_check_finite_names_the_point_and_the_feature(point, feature, wrong, sparse):
+@given(
+    st.integers(0, N - 1),
+    st.integers(0, D - 1),
+    st.sampled_from([np.nan, np.inf, -np.inf]),
+    st.sampled_from([np.asarray, np.float32, lambda X: np.asfortranarray(X, np.float32), sp.csr_matrix]),
+)
+def test_check_finite_names_the_point_and_the_feature(point, feature, wrong, store):
     X = plain().astype(np.float64)
     X[point, feature] = wrong
-    points = as_points(sp.csr_matrix(X) if sparse else X)
+    points = as_points(store(X))
     with pytest.raises(InvalidPoints, match=rf"point {point} has .* in feature {feature};"):
         points.check_finite()
     points.check_finite(np.delete(np.arange(N), point))

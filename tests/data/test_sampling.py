@@ -53,6 +53,7 @@ SAMPLERS = {
     "triplets": lambda seed: ComparisonSampler(numbered_triplets(97), SamplingPlan(10, 4, seed)),
     "label triplets": lambda seed: LabelTripletSampler(LabelDraws(Labels(np.arange(99) % 4)), 10, 4, seed),
     "blocks": lambda seed: BlockSampler(LabelDraws(Labels(np.arange(99) % 4)), 10, None, 4, seed),
+    "growing blocks": lambda seed: BlockSampler(LabelDraws(Labels(np.arange(900) % 4)), 800, None, 4, seed, grows=True),
 }
 
 
@@ -204,6 +205,23 @@ def test_blocks_of_many_points_have_many_classes():
     assert len(BlockSampler(LabelDraws(many), 500, None, 4, 0).batch(0, 0).sizes) >= 500 // 8
     assert set(BlockSampler(LabelDraws(few), 500, 100, 4, 0).batch(0, 0).sizes) == {100}
     assert BlockSampler(LabelDraws(few), 500, None, 4, 0).steps_per_epoch == 12
+
+
+def test_blocks_may_begin_small_and_double_with_all_classes_in_them():
+    labels = Labels(np.arange(6000) % 10)
+    sampler = BlockSampler(LabelDraws(labels), 1000, None, 4, 0, grows=True)
+    blocks = [sampler.batch(step % 4, step // 4) for step in range(60)]
+    assert [len(block.indices) for block in blocks] == [125] * 16 + [250] * 16 + [500] * 16 + [1000] * 12
+    assert {len(block.sizes) for block in blocks} == {10}
+    assert len(sampler.batch(0, sampler.settled).indices) == 1000
+    assert len(sampler.batch(3, sampler.settled - 1).indices) == 500
+
+
+def test_blocks_grow_to_no_more_points_than_there_are():
+    draws = LabelDraws(Labels(np.arange(150) % 3))
+    sampler = BlockSampler(draws, 1000, None, 1, 0, grows=True)
+    assert [len(sampler.batch(0, clock).indices) for clock in (0, 15, 16, 99)] == [125, 125, 150, 150]
+    assert BlockSampler(LabelDraws(Labels(np.arange(60) % 3)), 1000, None, 1, 0, grows=True).settled == 0
 
 
 def test_blocks_need_two_classes_that_have_pairs():

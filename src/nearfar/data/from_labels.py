@@ -39,6 +39,11 @@ class _Groups:
         return out
 
 
+def pairs_of_sizes(sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """How many similar and how many dissimilar pairs there are among classes of these sizes, each counted once."""
+    return int((sizes * (sizes - 1)).sum()) // 2, int((sizes * (sizes.sum() - sizes)).sum()) // 2
+
+
 class LabelDraws(_Groups):
     """Draws of pairs, triplets and blocks from class labels; a draw is a pure function of (seed, position).
 

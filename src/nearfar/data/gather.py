@@ -47,6 +47,17 @@ def dense_differences(
                 target[j] *= inverse_scale[j]
 
 
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc"})
+def all_finite(values: Array) -> bool:
+    """Whether none is NaN or infinity: any other number times 0 is 0."""
+    total = np.float32(0)
+    for i in range(len(values)):
+        row = values[i]
+        for j in range(len(row)):
+            total += row[j] * np.float32(0)
+    return bool(total == 0)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def count_stored(indptr: Array, indices: Array) -> int:
     """How many entries the CSR rows ``indices`` hold together."""

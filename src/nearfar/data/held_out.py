@@ -5,6 +5,7 @@ passes over every constraint that touches one of them, and the sample is drawn a
 constraints are set aside, whose points may stand in others, unless they are asked to be apart.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.apart import points_apart, within
 from nearfar.data.constraints import Comparisons, Groups, Indices, Labels, Pairs
-from nearfar.data.from_labels import GroupDraws, LabelDraws
+from nearfar.data.from_labels import GroupDraws, LabelDraws, pairs_of_sizes
 from nearfar.data.sampling import Batch, Block, compared
 from nearfar.errors import InvalidConstraints
 
@@ -56,11 +57,7 @@ def split_points(known: Labels | Groups, most: int, seed: int) -> Split | None:
     """Set points aside, at most ``most`` and one in ten, enough of a class to form pairs; None where that fails."""
     n = len(known)
     wanted = min(most, n // _SHARE)
-    order = np.random.default_rng([seed, 1]).permutation(n)
-    orders: list[NDArray[np.integer[Any]]] = [order]
-    if isinstance(known, Labels):
-        orders += [_class_by_class(known, order, share) for share in (0.5, 1.0)]
-    for chosen in orders:
+    for chosen in _orders(known, np.random.default_rng([seed, 1]).permutation(n)):
         split = Split(np.sort(chosen[wanted:]), np.sort(chosen[:wanted]))
         if _teaches(known, split.aside, min(_FEWEST_SIMILAR, wanted)) and _teaches(known, split.training, 1):
             return split
@@ -99,6 +96,14 @@ def draw_held_out(known: Labels | Groups, among: NDArray[np.integer[Any]], seed:
     )
 
 
+def _orders(known: Labels | Groups, order: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.integer[Any]]]:
+    """Orders to set points aside in, the plainest first; the next is made only where the one before did not do."""
+    yield order
+    if isinstance(known, Labels):
+        for share in (0.5, 1.0):
+            yield _class_by_class(known, order, share)
+
+
 def _class_by_class(labels: Labels, order: NDArray[np.integer[Any]], share: float) -> NDArray[np.integer[Any]]:
     """The same points, a share of each class together and classes in random order, the rest of every class last."""
     codes = labels.codes[order]
@@ -118,8 +123,8 @@ def _teaches(known: Labels | Groups, points: NDArray[np.integer[Any]], fewest: i
     if isinstance(known, Groups):
         pairs = GroupDraws(known, points)
         return pairs.n_similar >= fewest and pairs.has_dissimilar
-    draws = LabelDraws(known, points)
-    return draws.n_similar >= fewest and draws.n_dissimilar >= fewest
+    n_similar, n_dissimilar = pairs_of_sizes(np.bincount(known.codes[points]))
+    return min(n_similar, n_dissimilar) >= fewest
 
 
 def _some_within(indices: Indices, points: NDArray[np.bool_], most: int) -> Indices:

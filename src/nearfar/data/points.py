@@ -143,6 +143,12 @@ class DensePoints(Points):
             self._scale(out)
         return out
 
+    def check_finite(self, indices: Indices | None = None) -> None:
+        if indices is not None or len(self._inverse_scale) or self._stored.dtype != np.float32:
+            super().check_finite(indices)
+        elif not gather.all_finite(self._stored.T if self._stored.flags.f_contiguous else self._stored):
+            check_finite_rows(self._stored, np.arange(len(self)))
+
     def scaled(self, scale: NDArray[np.floating[Any]]) -> "DensePoints":
         return DensePoints(self._stored, _combined(self._inverse_scale, scale))
 
@@ -245,9 +251,8 @@ class ChosenPoints(Points):
 def check_finite_rows(rows: Rows, numbers: Indices) -> None:
     """Raise if one of these rows has NaN or infinity in it, and name it by its number."""
     values = rows.values if isinstance(rows, SparseRows) else rows
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()) or np.isfinite(values).all():
-            return
+    if gather.all_finite(np.atleast_2d(values)):
+        return
     row, feature = first_entry(rows, ~np.isfinite(values))
     raise InvalidPoints(
         f"point {numbers[row]} has NaN or infinity in feature {feature}; points must be finite: fill or drop such rows"

@@ -19,6 +19,10 @@ Indices = NDArray[np.integer[Any]]
 
 _EVENLY = 8
 """Points of one class in a block where there are many classes."""
+_FIRST_SIZE = 125
+"""Points of the first blocks, where blocks grow."""
+_STEPS_A_SIZE = 16
+"""Steps after which they are twice as large."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class Sampler(Protocol):
 
     n_shards: int
     steps_per_epoch: int
+    settled: int
+    """The clock from which on batches have their full size."""
 
     def batch(self, shard: int, clock: int) -> Batch | Block:
         """The batch number ``clock`` of a shard."""
@@ -123,6 +129,8 @@ class SamplingPlan:
 class PairSampler:
     """Batches of similar and dissimilar pairs, half and half."""
 
+    settled = 0
+
     def __init__(self, pairs: Pairs, plan: SamplingPlan) -> None:
         fewest = min(len(pairs.similar), len(pairs.dissimilar)) - plan.n_held_out
         self.n_shards = max(1, min(plan.n_shards, fewest))
@@ -147,6 +155,8 @@ class PairSampler:
 class ComparisonSampler:
     """Batches of triplets or quadruplets."""
 
+    settled = 0
+
     def __init__(self, comparisons: Comparisons, plan: SamplingPlan) -> None:
         self.n_shards = max(1, min(plan.n_shards, len(comparisons) - plan.n_held_out))
         self._size, self._excluded = plan.batch_size, plan.excluded
@@ -164,26 +174,61 @@ class ComparisonSampler:
 
 
 class BlockSampler:
-    """Blocks of labelled points."""
+    """Blocks of labelled points.
 
-    def __init__(self, draws: LabelDraws, block_size: int, per_class: int | None, n_shards: int, seed: int) -> None:
+    Parameters
+    ----------
+    draws : LabelDraws
+    block_size : int
+        Points of a block, if there are so many.
+    per_class : int or None
+        Points of a class in a block; None for as many as give all classes a place, but no fewer than eight.
+    n_shards : int
+    seed : int
+    grows : bool
+        Whether blocks begin small and double: L is then far from where it is to go, and rough steps bring it nearer as
+        well as exact ones.
+    """
+
+    def __init__(
+        self,
+        draws: LabelDraws,
+        block_size: int,
+        per_class: int | None,
+        n_shards: int,
+        seed: int,
+        *,
+        grows: bool = False,
+    ) -> None:
         if draws.n_blockable_classes < 2:
             raise InvalidConstraints(
                 "only one class has two points or more, so blocks have no dissimilar pair; learn from drawn pairs"
             )
         self.n_shards, self._seed, self._draws = n_shards, seed, draws
-        self._size = min(block_size, draws.n_blockable)
-        evenly = max(_EVENLY, -(-self._size // draws.n_classes))
-        self._per_class = min(per_class or evenly, -(-self._size // 2))  # a block of one class has no dissimilar pair
-        self.steps_per_epoch = -(-draws.n_points // self._size)
+        size = min(block_size, draws.n_blockable)
+        self._sizes = [*_doubled(_FIRST_SIZE, size), size] if grows else [size]
+        self._per_class = per_class
+        self.steps_per_epoch = -(-draws.n_points // size)
+        self.settled = -(-_STEPS_A_SIZE * (len(self._sizes) - 1) // n_shards)
 
     def batch(self, shard: int, clock: int) -> Block:
-        points, sizes = self._draws.block(self._size, self._per_class, self._seed, shard, clock)
+        step = clock * self.n_shards + shard  # of all, if shards take turns
+        size = self._sizes[min(step // _STEPS_A_SIZE, len(self._sizes) - 1)]
+        evenly = max(_EVENLY, -(-size // self._draws.n_classes))
+        per_class = min(self._per_class or evenly, -(-size // 2))  # a block of one class has no dissimilar pair
+        points, sizes = self._draws.block(size, per_class, self._seed, shard, clock)
         return Block(points, tuple(sizes.tolist()))
+
+
+def _doubled(first: int, below: int) -> list[int]:
+    """``first``, twice as many, and so on, as far as they are fewer than ``below``."""
+    return [first << i for i in range(below.bit_length()) if first << i < below]
 
 
 class LabelTripletSampler:
     """Batches of triplets drawn from labels as they are needed."""
+
+    settled = 0
 
     def __init__(self, draws: LabelDraws, batch_size: int, n_shards: int, seed: int) -> None:
         self.n_shards, self._size, self._seed, self._draws = n_shards, batch_size, seed, draws
@@ -196,6 +241,8 @@ class LabelTripletSampler:
 
 class GroupPairSampler:
     """Batches of pairs drawn from overlapping groups as they are needed, half and half."""
+
+    settled = 0
 
     def __init__(self, draws: GroupDraws, batch_size: int, n_shards: int, seed: int) -> None:
         self.n_shards, self._half, self._seed, self._draws = n_shards, max(1, batch_size // 2), seed, draws

@@ -96,9 +96,9 @@ def prepare(
     loss = loss or _loss(settings, constraints)
     scale = feature_scale(points, settings.seed) if settings.scale_features else None
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
-    first = sampler.batch(0, 0)
+    typical = sampler.batch(0, sampler.settled)
     lift, width = None, None
-    sizes = run_sizes(points, first, rank, settings)
+    sizes = run_sizes(points, typical, rank, settings)
     check_memory(sizes, settings)
     if settings.lift == "none":
         points = points if scale is None else points.scaled(scale)
@@ -107,10 +107,10 @@ def prepare(
         points, scale = LiftedPoints(points, lift), None
     Lt = starting_metric(settings.start if start_L is None else start_L, points, rank, scale, settings.seed)
     if start_L is None:
-        rescale(Lt, points, first, starting_distance(loss))
-    typical_entry = math.sqrt(starting_distance(loss) / (rank * mean_squared_difference(points, first)))
+        rescale(Lt, points, typical, starting_distance(loss))
+    typical_entry = math.sqrt(starting_distance(loss) / (rank * mean_squared_difference(points, typical)))
     judge = Judge(points, held_out, loss) if held_out else None
-    flops_a_step = _flops_a_step(first, points, rank)
+    flops_a_step = _flops_a_step(typical, points, rank)
     judging = judge.flops(rank) if judge else 0.0
     if isinstance(points, LiftedPoints):
         judging *= 1 + points.lifting_flops / (2 * points.stored_per_point * rank)  # lifted, then projected
@@ -125,7 +125,7 @@ def prepare(
         held_out=held_out,
         Lt=Lt,
         sizes=sizes,
-        step_size=settings.step_size or _step_size(settings, typical_entry, Lt, points, loss, first),
+        step_size=settings.step_size or _step_size(settings, typical_entry, Lt, points, loss, typical),
         flops_a_step=flops_a_step,
         report_every=settings.report_every
         or cost.steps_between_reports(judging * _judged(lift, loss), flops_a_step, sampler.steps_per_epoch),
@@ -211,7 +211,7 @@ def _sampler_and_held_out(
         if isinstance(loss, ComparisonLoss):
             return LabelTripletSampler(draws, settings.batch_size, n_shards, seed), held_out
         size = settings.block_size or (2000 if isinstance(loss, BlockLoss) else 1000)
-        return BlockSampler(draws, size, settings.per_class, n_shards, seed), held_out
+        return BlockSampler(draws, size, settings.per_class, n_shards, seed, grows=_grows(settings, loss)), held_out
     if isinstance(constraints, Groups):
         of_groups = GroupDraws(constraints, split.training if split else None)
         return GroupPairSampler(of_groups, settings.batch_size, n_shards, seed), held_out
@@ -221,6 +221,12 @@ def _sampler_and_held_out(
     if settings.held_out_apart and settings.held_out and not split:
         split, held_out = split_apart(constraints, n_points, settings.held_out, seed)
     return _stored_sampler(constraints, split, held_out, settings, n_shards, n_points)
+
+
+def _grows(settings: TrainingSettings, loss: Loss) -> bool:
+    """Whether blocks begin small: where nobody chose their size, nor how many there are to be."""
+    chosen = (settings.block_size, settings.per_class, settings.steps, settings.epochs)
+    return isinstance(loss, PairLoss) and all(one is None for one in chosen)
 
 
 def _stored_sampler(

@@ -1,4 +1,4 @@
-"""The sizes of a run, as its first batch has them, fitted into the memory that it may take."""
+"""The sizes of a run, as a typical batch has them, fitted into the memory that it may take."""
 
 import os
 from dataclasses import replace
@@ -16,21 +16,21 @@ _IN_FLIGHT_BYTES = 64 << 20
 """Gradients of a worker that are under way take no more than this, if two of them do not."""
 
 
-def run_sizes(points: Points, first: Batch | Block, rank: int, settings: TrainingSettings) -> Sizes:
+def run_sizes(points: Points, typical: Batch | Block, rank: int, settings: TrainingSettings) -> Sizes:
     """What decides the cost of a run.
 
     Parameters
     ----------
     points : Points
         Before any lift.
-    first : Batch or Block
+    typical : Batch or Block
     rank : int
     settings : TrainingSettings
     """
     sizes = Sizes(
         n_features=points.n_features,
         rank=rank,
-        batch=_batch_sizes(points, first, rank, settings),
+        batch=_batch_sizes(points, typical, rank, settings),
         workers=settings.workers,
         threads_per_worker=settings.threads_per_worker,
         has_copies=settings.chosen_engine != "serial",
@@ -55,12 +55,12 @@ def fitted(sizes: Sizes, settings: TrainingSettings) -> Sizes:
     return many if sum(many.memory.values()) <= _allowed(settings) else replace(sizes, slots=fewest)
 
 
-def _batch_sizes(points: Points, first: Batch | Block, rank: int, settings: TrainingSettings) -> BatchSizes:
-    pairs, is_block = first.n_pairs, isinstance(first, Block)
+def _batch_sizes(points: Points, typical: Batch | Block, rank: int, settings: TrainingSettings) -> BatchSizes:
+    pairs, is_block = typical.n_pairs, isinstance(typical, Block)
     if settings.lift != "none":
         dim = settings.lift_dim
-        return BatchSizes(len(np.unique(first.indices)), dim, dim, pairs, is_sparse=False, is_block=is_block)
-    gathered = Gatherer(points, rank).rows_of(first)
+        return BatchSizes(len(np.unique(typical.indices)), dim, dim, pairs, is_sparse=False, is_block=is_block)
+    gathered = Gatherer(points, rank).rows_of(typical)
     rows, touched = gathered.rows, len(gathered.features)
     stored = len(rows.values) if isinstance(rows, SparseRows) else rows.size
     is_sparse = isinstance(rows, SparseRows)

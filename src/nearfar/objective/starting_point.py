@@ -19,6 +19,8 @@ from nearfar.objective.fast_gradient import squared_distances
 _SAMPLED_PAIRS = 16_000
 _PAIRS_AT_ONCE = 250
 _DISTANCE_PAIRS = 4000
+_BLOCK_PAIRS = 250
+"""Far pairs of a block that the mean of their distances is taken of: it need not be exact."""
 _SHRINK = 10.0
 """How many differences of median size each feature is credited with before any is seen."""
 _LEFT_ALONE = np.log(2.0)
@@ -121,7 +123,8 @@ def _differences(points: Points, left: NDArray[np.integer], right: NDArray[np.in
 
 def _far_pairs(batch: Batch | Block) -> NDArray[np.integer]:
     if isinstance(batch, Block):
-        return np.column_stack((batch.indices, np.roll(batch.indices, len(batch.indices) // 2)))
+        pairs = np.column_stack((batch.indices, np.roll(batch.indices, len(batch.indices) // 2)))
+        return pairs[:: max(1, len(pairs) // _BLOCK_PAIRS)]
     return batch.far if len(batch.far) else batch.near
 
 
