@@ -38,8 +38,7 @@ if not sparse:
 y = np.arange(2000) % 10
 small = nf.TrainingSettings(rank=2, steps=3, workers=workers, held_out=100)
 nf.train(X, y, small)
-settings = nf.TrainingSettings(rank=k, steps=6, workers=workers, held_out=100)
-sizes = prepare(X, nf.Labels(y), settings, labels=None, loss=None, start=None).sizes
+settings = nf.TrainingSettings(rank=k, steps=20, workers=workers, held_out=100)
 before = anonymous()
 most, stop = [0], threading.Event()
 
@@ -51,6 +50,7 @@ watching = threading.Thread(target=watch)
 watching.start()
 nf.train(X, y, settings)
 stop.set(); watching.join()
+sizes = prepare(X, nf.Labels(y), settings, labels=None, loss=None, start=None).sizes
 print(most[0] - before, sum(sizes.memory.values()) - sizes.memory["Python and libraries"])
 """
 

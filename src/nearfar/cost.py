@@ -7,6 +7,8 @@ from typing import Literal
 
 REPORT_SHARE = 1 / 30
 """The share of the work that may go into judging progress."""
+BLOCK_ENTRIES = 4 << 20
+"""Entries of the points that are in memory at a time where all are gone over."""
 
 _FEWEST_STEPS = (10, 25)
 """Steps between two reports, at the least: closer ones differ by noise. An epoch, if that is between the two."""

@@ -17,6 +17,8 @@ LIBRARIES = 190 << 20
 _FLOAT = 4
 _SPARSE_ENTRY = 2 * 8 + 6 + 6
 """Bytes of a non-zero: as it was gathered, now and ahead, and in the order of each of the two products."""
+_JUDGED_ENTRY = 8 + 6
+"""The same where rows are only projected: as it was gathered, and in the order of the product."""
 _STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -168,11 +170,15 @@ class Sizes:
 
     @property
     def judging_bytes(self) -> float:
-        """What a judgement holds: projections, and for sparse points the packed rows of L."""
+        """What a judgement holds: a block of rows, all projections, and for sparse points the packed rows of L."""
+        if not self.judged_rows:
+            return 0.0
         all_at_once = cost.are_most_features(self.batch.touched, self.n_features)
         n_packed = self.n_features if all_at_once else self.batch.touched
         packed = _FLOAT * n_packed * self.rank if self.batch.is_sparse else 0.0
-        return _FLOAT * self.judged_rows * self.rank + packed if self.judged_rows else 0.0
+        entries = min(self.judged_rows * self.batch.entries, cost.BLOCK_ENTRIES)
+        rows = entries * (_JUDGED_ENTRY if self.batch.is_sparse else _FLOAT)
+        return rows + _FLOAT * self.judged_rows * self.rank + packed
 
     @property
     def memory(self) -> dict[str, float]:

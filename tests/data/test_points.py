@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data import points as points_module
+from nearfar import cost
 from nearfar.data.points import SparsePoints, SparseRows, as_points
 from nearfar.data.scratch import Scratch
 from nearfar.errors import InvalidPoints
@@ -149,7 +149,7 @@ def test_scaled_divides_each_feature_and_leaves_the_points_alone(stored):
 
 
 def test_blocks_cover_all_points_in_order(stored, monkeypatch):
-    monkeypatch.setattr(points_module, "_BLOCK_BYTES", 250)
+    monkeypatch.setattr(cost, "BLOCK_ENTRIES", 31)
     chosen = np.array([3, 3, 0, N - 1, 7, 8, 9, 10])
     for indices, whole in ((None, plain()), (chosen, plain()[chosen])):
         blocks = list(stored.blocks(indices))
@@ -273,8 +273,8 @@ def test_check_finite_bears_what_only_its_sum_overflows():
 
 
 def test_check_finite_looks_at_every_block(monkeypatch):
-    monkeypatch.setattr(points_module, "_BLOCK_BYTES", 1)
-    X = plain().astype(np.float32)
+    monkeypatch.setattr(cost, "BLOCK_ENTRIES", 1)
+    X = plain().astype(np.float64)
     X[N - 1, 3] = np.nan
     with pytest.raises(InvalidPoints, match=f"point {N - 1} .* feature 3"):
         as_points(X).check_finite()

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nearfar import cost
 from nearfar.data import gather
 from nearfar.data.scratch import Scratch
 from nearfar.errors import InvalidPoints
@@ -23,8 +24,6 @@ Indices = NDArray[np.integer[Any]]
 _UNSCALED = np.empty(0, np.float32)
 _HALVES: Floats = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 """What each of the bit patterns of a half float means."""
-
-_BLOCK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Points(ABC):
     def blocks(self, indices: Indices | None = None) -> Iterator[tuple[slice, Rows]]:
         """All points (or those given), in blocks of bounded size, each with its place in the whole."""
         count = len(self) if indices is None else len(indices)
-        size = max(1, int(_BLOCK_BYTES / (8 * max(1.0, self.stored_per_point))))
+        size = max(1, int(cost.BLOCK_ENTRIES / max(1.0, self.stored_per_point)))
         for start in range(0, count, size):
             place = slice(start, min(count, start + size))
             chosen = np.arange(place.start, place.stop) if indices is None else indices[place]
