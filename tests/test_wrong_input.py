@@ -801,6 +801,16 @@ def test_the_same_in_a_process_of_its_own(good: Good, tmp_path: Path) -> None:
             assert contents(places[name]) == before
 
 
+def test_an_address_where_nobody_answers_is_an_error_in_time(good: Good, tmp_path: Path) -> None:
+    """In a process of its own, as Ray keeps what it tried."""
+    out = tmp_path / "run"
+    command = process("train", good / "labelled", "--out", out, "--engine", "ray", "--address", "127.0.0.1:1")
+    answered = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert answered.returncode == 2
+    assert "error: no Ray cluster at address '127.0.0.1:1'" in answered.stderr
+    assert not out.exists()
+
+
 def test_a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(good: Good, tmp_path: Path) -> None:
     run = good.copy("run", tmp_path)
     newest = max((run / "checkpoints").iterdir())

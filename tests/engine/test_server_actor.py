@@ -11,6 +11,7 @@ import pytest
 from nearfar.engine.ray_cluster.server_actor import ServerActor, ServerPart, WrongEra
 from nearfar.engine.ray_cluster.wire import SentPush, nothing, send
 from nearfar.errors import Diverged
+from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import Schedule
 from tests.parameter_server.stepping import push_of
 
@@ -57,7 +58,6 @@ def test_what_is_told_as_taken_is_all_that_is_ever_applied(server):
     assert sum(receipt.taken for receipt in receipts) == len(told)
     assert len(receipts) == 20
     assert not server.push(0, sent(20)).taken
-    assert not server._shared
 
 
 def test_pushes_of_another_era_are_refused_and_counted_nowhere(server):
@@ -74,16 +74,34 @@ def test_what_is_applied_in_an_era_is_told_in_that_era(server):
     """Whoever still asked in the one before gets nothing of it."""
     server.begin(0, part(slack=1, workers=1))
     server.push(0, sent(0))
-    told, asks = [], threading.Event()
-    asking = threading.Thread(target=lambda: (asks.set(), told.append(server.applied(0, 1.0, 0.5))))
+    told = []
+    asking = threading.Thread(target=lambda: told.append(server.applied(0, 1.0, 5.0)))
     asking.start()
-    asks.wait(10)
-    wait_for(lambda: server._server.version == 1)
+    wait_for(lambda: server._server.version == 1 and server._changed._waiters)
     server.begin(1, part(slack=1, workers=1))
     server.push(1, sent(0))
     asking.join(10)
     assert told == [[]]
     assert [one.push.number for one in server.applied(1, 1.0, 0.0)] == [0]
+
+
+def test_a_cut_waits_for_what_is_being_applied(server, monkeypatch):
+    """It has left the queue by then, and has yet to change L."""
+    begun, may_end = threading.Event(), threading.Event()
+    apply = Server._apply
+
+    def slowly(self, applied):
+        if applied:
+            begun.set()
+            may_end.wait(10)
+        apply(self, applied)
+
+    monkeypatch.setattr(Server, "_apply", slowly)
+    server.begin(0, part(slack=1, workers=1))
+    server.push(0, sent(0))
+    assert begun.wait(10)
+    threading.Timer(0.2, may_end.set).start()
+    assert (server.state(0, 10.0)["Lt"] == -0.5).all()
 
 
 def test_what_went_wrong_is_told_though_a_new_era_begins(server):

@@ -46,6 +46,12 @@ def simulated(digits):
     return lambda cluster, **settings: Simulated(digits, cluster, **settings)
 
 
+def test_a_small_block_takes_its_share_of_the_time(simulated):
+    """Blocks of 125 points, then of 250, where a full one of 1,000 takes a second."""
+    run = simulated(TIMED, block_size=None, steps=None, minutes=0.1, report_every=16)
+    assert [(report.step, report.seconds) for report in run.history[:3]] == [(0, 0.0), (16, 2.0), (32, 6.0)]
+
+
 # What is learned
 
 

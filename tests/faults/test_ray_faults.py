@@ -27,8 +27,8 @@ from tests.commands import process
 from tests.faults.three_nodes import SETTINGS, slow_until
 
 STEPS = SETTINGS["steps"]
-UNDER_WAY = 2 * 64
-"""Steps that two workers may have been granted when a server is lost."""
+UNDER_WAY = 2 * 2 * 64
+"""Steps of two grants that each of two workers may have when a server is lost."""
 MOSTLY_ALONE = 0.1
 """The share by which the objective may be better where one worker takes most steps: nothing is stale then."""
 QUICK = {"start_timeout": 60.0, "hang_after": 4.0}
@@ -257,16 +257,6 @@ def test_a_small_object_store_and_a_token_are_enough(tmp_path):
     in_memory = nf.train(X, y, settings).history[-1].objective
     assert last["objective"] == pytest.approx(in_memory, rel=0.02)
     nothing_is_left()
-
-
-def test_an_address_where_nobody_answers_is_an_error_in_time(digits, tmp_path):
-    write_dataset(tmp_path / "data", digits[0].astype(np.float32), digits[1])
-    out = tmp_path / "run"
-    command = process("train", tmp_path / "data", "--out", out, "--engine", "ray", "--address", "127.0.0.1:1")
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ended.returncode == 2
-    assert "error: no Ray cluster at address '127.0.0.1:1'" in ended.stderr
-    assert not out.exists()
 
 
 def test_a_short_soak():

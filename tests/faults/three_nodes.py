@@ -20,7 +20,7 @@ def slow_until(workers: int) -> Callable[[Report], None]:
 
     def wait(report: Report) -> None:
         if len(report.workers) < workers:
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     return wait
 

@@ -71,6 +71,20 @@ def test_waiting_ends_when_the_slowest_moves_or_when_given_up() -> None:
     assert answers == [True, False]
 
 
+def test_what_comes_after_its_round_is_applied_at_once() -> None:
+    """Its worker is gone; kept, it would be in the way of every round to come."""
+    clocks = Clocks(0)
+    for worker in range(3):
+        clocks.join(worker)
+    clocks.leave(2)
+    first = [push_of(np.zeros((1, 1)), worker=worker, number=0) for worker in (0, 1)]
+    assert clocks.ready(first) == (first, [])
+    for worker in (0, 1):
+        clocks.applied(worker, 0)
+    late, early = (push_of(np.zeros((1, 1)), worker=worker, number=number) for worker, number in ((2, 0), (0, 1)))
+    assert clocks.ready([early, late]) == ([late], [early])
+
+
 @given(st.permutations([(worker, clock) for worker in range(3) for clock in range(3)]))
 def test_in_step_rounds_are_whole_and_in_order_however_pushes_arrive(arrivals: list[tuple[int, int]]) -> None:
     clocks = Clocks(0)

@@ -146,7 +146,7 @@ class DensePoints(Points):
         if indices is not None or len(self._inverse_scale) or self._stored.dtype != np.float32:
             super().check_finite(indices)
         elif not gather.all_finite(self._stored.T if self._stored.flags.f_contiguous else self._stored):
-            check_finite_rows(self._stored, np.arange(len(self)))
+            super().check_finite()
 
     def scaled(self, scale: NDArray[np.floating[Any]]) -> "DensePoints":
         return DensePoints(self._stored, _combined(self._inverse_scale, scale))

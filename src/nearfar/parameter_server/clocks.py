@@ -63,7 +63,8 @@ class Clocks:
         """Split what waits into what to apply now, in order, and what to keep waiting.
 
         With a slack everything is applied as it came. In step, a round is applied when every worker that takes part has
-        pushed it, in the order of the workers, so that the result does not depend on who was faster.
+        pushed it, in the order of the workers, so that the result does not depend on who was faster. What comes after
+        its round is applied at once: its worker is gone, and the round was whole without it.
         """
         pushes = list(waiting)
         if self.slack > 0:
@@ -72,6 +73,7 @@ class Clocks:
         round_now = pushes[0].clock if pushes else 0
         first = [push for push in pushes if push.clock == round_now]
         with self._changed:
-            is_next = round_now <= min(self._applied.values(), default=round_now)
+            slowest = min(self._applied.values(), default=round_now)
             is_whole = self._applied.keys() <= {push.worker for push in first}
-        return (first, pushes[len(first) :]) if is_next and is_whole else ([], pushes)
+        is_ready = round_now < slowest or (round_now == slowest and is_whole)
+        return (first, pushes[len(first) :]) if is_ready else ([], pushes)

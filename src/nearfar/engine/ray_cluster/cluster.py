@@ -38,8 +38,8 @@ def connected(options: RayOptions, workers: int) -> Iterator[None]:
                 include_dashboard=False, **quiet,
             )  # fmt: skip
         else:
-            os.environ.setdefault(_TRIES, "1")
-            ray.init(address=options.address, **quiet)
+            with _tried_once():
+                ray.init(address=options.address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         what = str(error).strip().splitlines()[0]
         raise InvalidSettings(
@@ -50,6 +50,19 @@ def connected(options: RayOptions, workers: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _tried_once() -> Iterator[None]:
+    """Not for longer than one call: a head that is started takes the same variable for the time it may take."""
+    if _TRIES in os.environ:
+        yield
+        return
+    os.environ[_TRIES] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_TRIES]
 
 
 def place_server(options: RayOptions) -> Any:

@@ -23,7 +23,8 @@ from nearfar.parameter_server.worker import Shard
 _ASSUMED_BANDWIDTH = 1.25e9
 """10 Gbit/s, where runs have to be reproducible and nothing is declared."""
 _MOST_FAILED_STARTS = 3
-"""Workers in a row that fail to start, after which one is given up: a process may die while it starts, too."""
+"""Workers in a row that fail to start, and as many more as there are to be, after which one is given up: processes may
+die while they start, too, and all at once."""
 
 
 @dataclass(eq=False)
@@ -129,7 +130,7 @@ class Members:
             cause = error.cause if isinstance(error, RayTaskError) else error
             self._first_error = self._first_error or cause
             self._failed_starts += 1
-            if self._failed_starts < _MOST_FAILED_STARTS:
+            if self._failed_starts < _MOST_FAILED_STARTS + self._job.workers:
                 self._ask_for_one()
             return
         self._failed_starts, self._first_error = 0, None

@@ -102,6 +102,8 @@ class ServerActor:
         self._changed = threading.Condition()
         self._gone: set[int] = set()
         self._taken: dict[int, PushNumbers] = defaultdict(PushNumbers)
+        self._to_apply = 0
+        """The version, repeats included, at which all that was taken is applied."""
         self._published: tuple[int, Any] = (-1, None)
         self._publishing = threading.Lock()
         self._shared: dict[int, SharedSlots] = {}
@@ -129,6 +131,7 @@ class ServerActor:
         self._server.restore(part.version, part.arrays)
         self._applied, self._error, self._gone = [], None, set()
         self._taken.clear()
+        self._to_apply = part.version
         self._shared.clear()  # workers attach theirs anew; of those that are gone nothing is kept
         self._published = (-1, None)
         self._era = era
@@ -177,6 +180,7 @@ class ServerActor:
             while not self._is_over(era) and push.worker not in self._gone:
                 if server.receive(push, timeout=0):
                     self._taken[push.worker].add(push.number)
+                    self._to_apply += 1
                     return True
                 self._changed.wait(_UPDATE_WAIT)
         return False
@@ -267,10 +271,10 @@ class ServerActor:
         self._schedule.drops = drops
 
     def state(self, era: int, wait: float) -> dict[str, NDArray[Any]]:
-        """All arrays, once nothing waits to be applied."""
+        """All arrays, once nothing waits to be applied, nor is being applied."""
         server = self._begun(era)
         with self._changed:
-            self._changed.wait_for(lambda: self._error or not server.waiting, wait)
+            self._changed.wait_for(lambda: self._error or server.version + server.repeats >= self._to_apply, wait)
             return server.state()
 
     def _begun(self, era: int) -> Server:

@@ -58,16 +58,19 @@ class ServerGroup:
         left = list(range(len(self.handles)))
         while left:
             begun = {i: self._call(i, "begin", self.era, self._part(self.ranges[i], clocks)) for i in left}
+            now = time.monotonic()
+            until = half if now < half else deadline
+            ray.wait(list(begun.values()), num_returns=len(begun), timeout=max(0.1, until - now))
             for i, answer in begun.items():
-                now = time.monotonic()
                 try:
-                    _get(answer, max(0.1, (half if now < half else deadline) - now))
+                    _get(answer, 0.1)
                     left.remove(i)
                 except (GetTimeoutError, *LOST) as error:
                     if time.monotonic() > deadline:
                         raise TrainingFailed(
                             f"server {i} did not come back within {self._options.start_timeout:g} s "
-                            f"({cluster.reason(error)}); go on with --resume when the cluster has room for it"
+                            f"({cluster.reason(error)}); when the cluster has room for it, go on with --resume, or "
+                            "begin again if there is no checkpoint yet"
                         ) from error
                     if isinstance(error, GetTimeoutError):
                         self._restart([i])

@@ -80,6 +80,7 @@ class _Run:
         self._job, self._supervisor, self._cluster, self._events = job, supervisor, cluster, events
         self._costs = cluster.costs or _counted(job)
         self._kernel, self._gatherer = job.kernel(), Gatherer(job.points, job.rank)
+        self._full_size = len(job.sampler.batch(0, job.sampler.settled).indices)
         self._all_features: Features = np.arange(job.points.n_features, dtype=np.int32)
         is_free = job.clocks.slack == float("inf")
         self._never_waits = cluster.pulls == "behind" and is_free
@@ -223,7 +224,9 @@ class _Run:
         worker.under_way += 1
         self._under_way += 1
         self._enter(thread, "computing")
-        seconds = self._costs.compute_seconds * worker.slowness
+        is_growing = task.shard_clock < job.sampler.settled
+        share = len(task.batch.indices) / self._full_size if is_growing else 1.0
+        seconds = share * self._costs.compute_seconds * worker.slowness
         seconds *= self._cluster.variation(worker.worker.number, task.clock)
 
         def computed() -> None:
@@ -236,7 +239,7 @@ class _Run:
         thread.done_at = cores.served + seconds
         cores.run(seconds, ENDS, computed)
         if self._costs.gather_seconds:
-            cores.run(self._costs.gather_seconds * worker.slowness, ENDS, _nothing)
+            cores.run(share * self._costs.gather_seconds * worker.slowness, ENDS, _nothing)
         if self._cluster.pulls == "behind":
             self._take_next(thread)
 
