@@ -38,7 +38,7 @@ if not sparse:
 y = np.arange(2000) % 10
 small = nf.TrainingSettings(rank=2, steps=3, workers=workers, held_out=100)
 nf.train(X, y, small)
-settings = nf.TrainingSettings(rank=k, steps=20, workers=workers, held_out=100)
+settings = nf.TrainingSettings(rank=k, steps=10, workers=workers, held_out=100)
 before = anonymous()
 most, stop = [0], threading.Event()
 
