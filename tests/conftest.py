@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from sklearn.datasets import load_digits
 
 TESTS = Path(__file__).resolve().parent
 ALONE = ("behaviour", "engine/test_ray.py", "engine/test_threads.py", "faults", "report/test_browser.py",
          "report/test_watching.py", "test_planning.py")  # fmt: skip
 """Files and folders whose tests need the machine for themselves."""
+settings.register_profile("nearfar", deadline=None)  # on a busy machine any example may take its time
+settings.load_profile("nearfar")
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.parameter_server.clocks import Clocks
@@ -85,7 +85,6 @@ def test_what_comes_after_its_round_is_applied_at_once() -> None:
     assert clocks.ready([early, late]) == ([late], [early])
 
 
-@settings(deadline=None)
 @given(st.permutations([(worker, clock) for worker in range(3) for clock in range(3)]))
 def test_in_step_rounds_are_whole_and_in_order_however_pushes_arrive(arrivals: list[tuple[int, int]]) -> None:
     clocks = Clocks(0)
