@@ -78,6 +78,7 @@ def test_where_a_metric_is_far_pushes_share_a_pass_and_workers_have_no_copies():
     assert FAR.packs_from_server
     assert (FAR.memory["workers' copies of L"], FAR.pull_bytes) == (0, 0)
     assert apart.memory["workers' copies of L"] == 2 * FAR.L_bytes
+    assert replace(FAR, begins_small=True).memory["workers' copies of L"] == 2 * FAR.L_bytes
     assert FAR.update_bytes / FAR.L_bytes == 4  # the gradient, and half of the way there and back of three arrays
     assert apart.update_bytes / FAR.L_bytes == 7
     few = replace(FAR, batch=replace(FAR.batch, touched=2000, entries=100))

@@ -68,6 +68,8 @@ class Sizes:
     """Whether workers have copies of L: not where one worker trains alone."""
     hands_over: bool = False
     """Whether workers are in the server's memory, and none waits until a push is applied."""
+    begins_small: bool = False
+    """Whether the first batches are smaller: those may take a copy of L that the later ones do without."""
     slots: int = 1
     """Gradients that each worker may have under way."""
     update_rule: str = "adam"
@@ -183,11 +185,12 @@ class Sizes:
     @property
     def memory(self) -> dict[str, float]:
         """Bytes that the process allocates, part by part; memory-mapped data comes and goes as the system likes."""
+        copies = self.workers if self.copied_rows or (self.has_copies and self.begins_small) else 0
         return {
             "Python and libraries": float(LIBRARIES),
             "L": self.L_bytes,
             f"state of {self.update_rule}": _STATE_ARRAYS[self.update_rule] * self.L_bytes,
-            "workers' copies of L": self.workers * self.L_bytes if self.copied_rows else 0.0,
+            "workers' copies of L": copies * self.L_bytes,
             "snapshots under way": self.L_bytes + self.workers * self.gradient_bytes if self.is_simulated else 0.0,
             "gradients under way": self.workers * self.slots * self.gradient_bytes,
             "best L": self.L_bytes if self.keeps_best else 0.0,

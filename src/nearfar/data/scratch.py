@@ -17,6 +17,7 @@ class Scratch:
         """An uninitialised array of this shape, in the memory of the last one of this name if that is large enough."""
         size = math.prod(shape)
         if not self._has(name, size, dtype):
+            self._buffers.pop(name, None)  # before there is a new one: at no time are there both
             self._buffers[name] = np.empty(size, dtype)
         return self._buffers[name][:size].reshape(shape)
 

@@ -98,7 +98,7 @@ def prepare(
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
     typical = sampler.batch(0, sampler.settled)
     lift, width = None, None
-    sizes = run_sizes(points, typical, rank, settings)
+    sizes = run_sizes(points, typical, rank, settings, begins_small=sampler.settled > 0)
     check_memory(sizes, settings)
     if settings.lift == "none":
         points = points if scale is None else points.scaled(scale)

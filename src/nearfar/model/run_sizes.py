@@ -16,7 +16,9 @@ _IN_FLIGHT_BYTES = 64 << 20
 """Gradients of a worker that are under way take no more than this, if two of them do not."""
 
 
-def run_sizes(points: Points, typical: Batch | Block, rank: int, settings: TrainingSettings) -> Sizes:
+def run_sizes(
+    points: Points, typical: Batch | Block, rank: int, settings: TrainingSettings, *, begins_small: bool
+) -> Sizes:
     """What decides the cost of a run.
 
     Parameters
@@ -24,8 +26,11 @@ def run_sizes(points: Points, typical: Batch | Block, rank: int, settings: Train
     points : Points
         Before any lift.
     typical : Batch or Block
+        Of the size that they come to have.
     rank : int
     settings : TrainingSettings
+    begins_small : bool
+        Whether the first ones are smaller.
     """
     sizes = Sizes(
         n_features=points.n_features,
@@ -35,6 +40,7 @@ def run_sizes(points: Points, typical: Batch | Block, rank: int, settings: Train
         threads_per_worker=settings.threads_per_worker,
         has_copies=settings.chosen_engine != "serial",
         hands_over=settings.chosen_engine == "threads" and settings.consistency == "asp",
+        begins_small=begins_small,
         update_rule=settings.update_rule,
         keeps_best=bool(settings.patience) or not settings.has_budget,
         judged_rows=min(2 * settings.held_out, len(points)),
