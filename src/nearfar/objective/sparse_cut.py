@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.points import Floats, SparseRows
 from nearfar.data.scratch import Scratch
+from nearfar.objective.prefetch import bring_near
 
 Array = NDArray[Any]
 
@@ -194,7 +195,11 @@ def _cut(
         for j in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):
             line[codes[columns[j]] >> shift] += one
     _arrange(places, len(starts) - 1, True, first_groups, first_visits, targets, first_entries)
+    a_visit = len(columns) // max(1, first_visits[first_groups[-1]]) + 1
     for i in range(len(starts) - 1):
+        for place in places[(i + 1) * n_blocks : (i + 2) * n_blocks]:  # of the next row's visits
+            bring_near(sources[place:].ctypes.data, 2 * a_visit)
+            bring_near(out_values[place:].ctypes.data, 4 * a_visit)
         line = places[i * n_blocks : (i + 1) * n_blocks]
         for j in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):
             code = codes[columns[j]]

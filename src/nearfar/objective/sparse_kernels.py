@@ -11,22 +11,27 @@ multiplication. Here the same sums are made in an order in which far memory is r
   *visit*: load its 64 sums, add the entries, store the sums. Where columns are so rare that these would be for a few
   entries only, blocks are larger, and used from the second cache.
 * **Spans of targets.** The sums of 1,024 targets (a tile: 256 KB) stay in the second cache while all blocks pass by,
-  and are then written to the result, once.
+  and are then written to the result, once. Each goes to a row of its own, which no processor foresees, so its lines
+  are asked for some rows ahead: without that, the writing takes a quarter of the backward product.
 
 sparse_cut.py brings a matrix into the order of these loops: span, block, target; with its columns by frequency, so that
 a block's are all frequent or all rare. What is packed comes in this order, and sums go back to where they belong.
 The sizes were found on an AMD Zen 3, where a core makes at most two loads a cycle: an entry takes ten, eight of its
 source and two of its own, so at best 5 cycles for 64 multiplications and additions. Measured are 5.2 with all in the
 nearest cache and 7 to 10 with the sources in the second one; a visit adds 20 of its own. Tiles of 32 or 48 for blocks
-of 256 or 192 load fewer sums, but more often the entries: no gain.
+of 256 or 192 load fewer sums, but more often the entries: no gain. With AVX-512 a load brings 16 numbers, and the
+products take 0.7 of the time; there tiles of 96 or 128 are no gain either.
 
 The loops release the GIL and add in a fixed order: the same input gives the same bits.
 """
 
+from functools import reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -34,17 +39,23 @@ from numpy.typing import NDArray
 
 from nearfar.data.points import Floats
 from nearfar.data.scratch import Scratch
-from nearfar.objective.prefetch import LINE, emit_prefetch
+from nearfar.objective.prefetch import LINE, bring_near, emit_prefetch
 from nearfar.objective.sparse_cut import SPAN, CutMatrix
 
 Array = NDArray[Any]
 emitting: Any = cgutils  # which has no types
 
 TILE = 64
-"""Numbers of k at a time: eight registers of eight, half of what AVX2 has."""
+"""Numbers of k at a time: four registers of sixteen, or eight of eight, half of what AVX2 has."""
 _STEP = 16
 """The last tile is as wide as the rest of k needs, in steps of this."""
-_LANES = 8
+_LANES = 16
+"""Numbers of a vector: with AVX-512 a register; else the compiler makes two or four of it."""
+_AT_ONCE = 2 if get_host_cpu_features().get("avx512f") else 1
+"""Entries at once, each with sums of its own: a sum waits 4 cycles for the one before, and the loads of an entry take 3
+with AVX-512, 5 without."""
+_ROWS_AHEAD = 8
+"""Rows of the result between the one that is written and the one that is asked for."""
 _LONG, _WORD, _SHORT, _NUMBER = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.FloatType()
 _VECTOR = ir.VectorType(_NUMBER, _LANES)
 _FUSED = ("contract",)
@@ -125,31 +136,54 @@ def _sums_of(builder: Any, sums: Any, targets: Any, visit: Any, width: int) -> A
 
 
 def _emit_sums(builder: Any, target: Any, near: Any, entries: Any, bounds: Any, width: int) -> None:
-    """``target += Σ value · near[source]`` over the entries within the bounds; there is at least one."""
-    (sources, values), (first, last) = entries, bounds
-    lanes, before = range(0, width, _LANES), builder.block
-    sums = [builder.load(_vector(builder, target, lane), align=4) for lane in lanes]
-    loop, after = builder.append_basic_block("entries"), builder.append_basic_block("stored")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    position, *registers = (builder.phi(kind) for kind in (_LONG, *(_VECTOR,) * len(lanes)))
+    """``target += Σ value · near[source]`` over the entries within the bounds."""
+    lanes, (position, last) = range(0, width, _LANES), bounds
+    zeros = [ir.Constant(_VECTOR, None)] * len(lanes)
+    sums = [[builder.load(_vector(builder, target, lane), align=4) for lane in lanes], *[zeros] * (_AT_ONCE - 1)]
+    for at_once in sorted({_AT_ONCE, 1}, reverse=True):
+        position, sums = _emit_loop(builder, near, entries, (position, last), sums, at_once)
+    for parts, lane in zip(zip(*sums, strict=True), lanes, strict=True):
+        builder.store(reduce(builder.fadd, parts), _vector(builder, target, lane), align=4)
+
+
+def _emit_loop(builder: Any, near: Any, entries: Any, bounds: Any, sums: Any, at_once: int) -> Any:
+    """Add entries, so many at once, each to sums of its own, while there are so many; then the place and the sums."""
+    (first, last), before = bounds, builder.block
+    head, body, after = (builder.append_basic_block(name) for name in ("entries", "add", "added"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    position, registers = builder.phi(_LONG), [[builder.phi(_VECTOR) for _ in vectors] for vectors in sums]
+    following = builder.add(position, _long(at_once))
+    builder.cbranch(builder.icmp_signed("<=", following, last), body, after)
+    builder.position_at_end(body)
+    added = list(registers)
+    for i in range(at_once):
+        added[i] = _emit_entry(builder, near, entries, builder.add(position, _long(i)), registers[i])
+    phis, at_first, later = (
+        (place, *chain.from_iterable(vectors))
+        for place, vectors in ((position, registers), (first, sums), (following, added))
+    )
+    for phi, *incoming in zip(phis, at_first, later, strict=True):
+        for value, block in zip(incoming, (before, body), strict=True):
+            phi.add_incoming(value, block)
+    builder.branch(head).set_metadata("llvm.loop", _not_unrolled(builder.module))
+    builder.position_at_end(after)
+    return position, registers
+
+
+def _emit_entry(builder: Any, near: Any, entries: Any, position: Any, registers: Any) -> Any:
+    """The registers with ``value · near[source]`` of the entry at this position added."""
+    sources, values = entries
     source = builder.zext(_loaded(builder, sources, position, _SHORT), _LONG)
-    row = builder.add(near, builder.mul(source, _long(4 * width)))
+    row = builder.add(near, builder.mul(source, _long(4 * _LANES * len(registers))))
     value = _loaded(builder, values, position, _NUMBER)
     value = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_WORD, 0))
     value = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_WORD, _LANES), [0] * _LANES))
-    loaded = (builder.load(_vector(builder, row, lane), align=4) for lane in lanes)
-    products = (builder.fmul(value, source, flags=_FUSED) for source in loaded)
-    added = [builder.fadd(*both, flags=_FUSED) for both in zip(registers, products, strict=True)]
-    following = builder.add(position, _long(1))
-    for phi, at_first, later in zip((position, *registers), (first, *sums), (following, *added), strict=True):
-        phi.add_incoming(at_first, before)
-        phi.add_incoming(later, loop)
-    branch = builder.cbranch(builder.icmp_signed("<", following, last), loop, after)
-    branch.set_metadata("llvm.loop", _not_unrolled(builder.module))
-    builder.position_at_end(after)
-    for register, lane in zip(added, lanes, strict=True):
-        builder.store(register, _vector(builder, target, lane), align=4)
+    added = []
+    for i, register in enumerate(registers):
+        loaded = builder.load(_vector(builder, row, i * _LANES), align=4)
+        added.append(builder.fadd(register, builder.fmul(value, loaded, flags=_FUSED), flags=_FUSED))
+    return added
 
 
 def _not_unrolled(module: Any) -> Any:
@@ -230,6 +264,8 @@ def _multiply(
                 else:
                     _visit_16(*visits, *entries, near, *ahead)
             for i in range(size):
+                if i + _ROWS_AHEAD < size:
+                    bring_near(out[results[first + i + _ROWS_AHEAD], left:].ctypes.data, 4 * filled)
                 ready, result = sums[i * width : i * width + filled], out[results[first + i], left : left + filled]
                 for u in range(filled):
                     result[u] = ready[u]
