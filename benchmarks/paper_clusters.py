@@ -40,8 +40,9 @@ MOVED_BY = {
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
     problem = paired(small=small)
     settings = _settings(problem, 1, small=small)
-    all_measured = {shape: planned_costs(problem.X, problem.pairs, settings, shape=shape) for shape in PAPER}
-    for shape, paper in PAPER.items():
+    shapes = dict(list(PAPER.items())[:1]) if small else PAPER
+    all_measured = {shape: planned_costs(problem.X, problem.pairs, settings, shape=shape) for shape in shapes}
+    for shape, paper in shapes.items():
         measured = all_measured[shape]
         flops = 4 * paper.batch_size * paper.features * paper.rank
         of_paper = replace(measured, compute_seconds=flops / PAPER_RATE, crowding=1.0, gather_seconds=0.0)
