@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,13 @@ import pytest
 import ray
 import scipy.sparse as sp
 from benchmarks.serial import serial_job
+from benchmarks.soak import actors
 
 import nearfar as nf
 from nearfar.data.from_labels import draw_pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import BlockSampler
+from nearfar.engine.ray_cluster import cluster
 from nearfar.engine.ray_cluster.mirror import Mirror
 from nearfar.engine.ray_cluster.server_group import ServerGroup
 from nearfar.engine.ray_cluster.wire import nothing, send
@@ -206,3 +209,30 @@ def test_every_worker_failing_is_an_error_with_its_cause(digits, tmp_path):
         (tmp_path / "X.npy").unlink()  # still mapped here; gone for everybody else
         with pytest.raises((InvalidFile, TrainingFailed), match="is not there on this node"):
             train(mapped, y, steps=20)
+
+
+class Stubborn:
+    """Has a call that never ends."""
+
+    def ready(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        threading.Event().wait()
+
+
+def test_what_is_ended_is_dead_before_it_is_forgotten(monkeypatch):
+    """Else the process would go on until its last call has ended. A kill takes its time to arrive."""
+    kill = ray.kill
+    monkeypatch.setattr(ray, "kill", lambda actor: threading.Timer(0.5, kill, [actor]).start())
+    actor = ray.remote(max_concurrency=2)(Stubborn).remote()
+    ray.get(actor.ready.remote())
+    waits = actor.wait.remote()
+    cluster.end([actor])
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(waits, timeout=0)
+    del actor, waits
+    deadline = time.monotonic() + 10
+    while actors("Stubborn"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

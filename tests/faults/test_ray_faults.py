@@ -78,8 +78,8 @@ def counted(step: int, lost: int, workers: list[dict]) -> None:
 def nothing_is_left() -> None:
     """Ray ends what belonged to a driver, but not at once."""
     deadline = time.monotonic() + 60
-    while actors("ServerActor") or actors("WorkerActor"):
-        assert time.monotonic() < deadline
+    while left := actors("ServerActor") + actors("WorkerActor"):
+        assert time.monotonic() < deadline, [Path(f"/proc/{one}/status").read_text() for one in left]
         time.sleep(0.05)
 
 

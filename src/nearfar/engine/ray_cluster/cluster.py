@@ -4,11 +4,12 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
 from nearfar.engine.ray_cluster.options import RayOptions
 from nearfar.engine.ray_cluster.server_actor import ServerActor
@@ -20,6 +21,9 @@ _AT_ONCE = 4
 """Pushes, and pulls, that a server deals with at a time; the others wait in line."""
 _TRIES = "RAY_gcs_server_port_wait_time_s"
 """How often Ray tries to reach a head, for 40 seconds each time: 20 times unless it is told otherwise."""
+_END_TIMEOUT = 10.0
+"""Seconds for which it is waited that actors are known to be dead."""
+_END_LOOK = 0.005
 
 
 @contextlib.contextmanager
@@ -86,6 +90,33 @@ def place_worker(options: RayOptions, number: int, parcel: Any, servers: list[An
         scheduling_strategy=_strategy(options),
     )(WorkerActor)
     return actor.remote(number, parcel, servers)
+
+
+def end(actors: Iterable[Any]) -> None:
+    """End actors at once, whatever they do, and return when Ray knows of it.
+
+    A kill is only asked for. Where the last handle of an actor is given up before that arrives, Ray lets the actor
+    finish what it does instead, and a call that waits for what is over may keep its process for ever.
+    """
+    left = list(actors)
+    for actor in left:
+        ray.kill(actor)
+    deadline = time.monotonic() + _END_TIMEOUT
+    while left and time.monotonic() < deadline:
+        signs = [actor.ready.remote() for actor in left]
+        ray.wait(signs, num_returns=len(signs), timeout=deadline - time.monotonic())
+        left = [actor for actor, sign in zip(left, signs, strict=True) if not _is_of_a_dead(sign)]
+        time.sleep(_END_LOOK)
+
+
+def _is_of_a_dead(sign: Any) -> bool:
+    try:
+        ray.get(sign, timeout=0)
+    except ActorDiedError:
+        return True
+    except (GetTimeoutError, RayActorError):
+        pass  # not known yet
+    return False
 
 
 def not_placed(what: str, options: RayOptions) -> TrainingFailed:

@@ -156,7 +156,7 @@ class Members:
     def remove(self, member: Member, error: BaseException, *, again: bool) -> None:
         """A worker is gone; another is asked for, unless that would fail again."""
         self.active.pop(member.number, None)
-        ray.kill(member.actor)
+        cluster.end([member.actor])
         self._first_error = self._first_error or error
         self._lost_with_gone += member.taken - member.taken_at_cut
         if again:
@@ -203,8 +203,8 @@ class Members:
 
     def end(self) -> None:
         """Leave nothing on the cluster."""
-        for member in [*self.active.values(), *self._joining.values(), *self._arrived]:
-            ray.kill(member.actor)
+        everyone = [*self.active.values(), *self._joining.values(), *self._arrived]
+        cluster.end(member.actor for member in everyone)
 
     def _ask_for_one(self) -> None:
         number, self._next_number = self._next_number, self._next_number + 1

@@ -178,8 +178,7 @@ class ServerGroup:
 
     def end(self) -> None:
         """Leave nothing on the cluster."""
-        for handle in self.handles:
-            ray.kill(handle)
+        cluster.end(self.handles)
 
     def _part(self, features: range, clocks: dict[int, int]) -> ServerPart:
         job, local = self._job, self._mirror.local
