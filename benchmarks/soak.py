@@ -13,6 +13,7 @@ import statistics
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ TELL_EVERY = 300.0
 HANG_AFTER = 10.0
 WORST = 1.2
 """The worst report's objective against the last's, at most: faults are not to be seen in what is learned."""
+
+os.environ.setdefault("NEARFAR_STRUCK_BY", uuid.uuid4().hex)  # processes inherit it: no other cluster is struck
 
 
 class Faults(threading.Thread):
@@ -60,11 +63,13 @@ class Faults(threading.Thread):
 
 
 def actors(kind: str) -> list[int]:
-    """The processes of the actors of this kind, by the name that Ray gives them."""
+    """The processes of the actors of this kind, by the name that Ray gives them, in clusters that were started here."""
+    mark = f"NEARFAR_STRUCK_BY={os.environ['NEARFAR_STRUCK_BY']}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdecimal() and (folder / "cmdline").read_bytes().startswith(f"ray::{kind}".encode()):
+            is_actor = folder.name.isdecimal() and (folder / "cmdline").read_bytes().startswith(f"ray::{kind}".encode())
+            if is_actor and mark in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
         except OSError:
             continue  # ended meanwhile
