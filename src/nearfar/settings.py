@@ -109,7 +109,9 @@ class TrainingSettings:
     report_every: int | None = _setting(
         None, "steps between reports; by default so that judging costs 1/30 of the work, or less in a long run"
     )
-    checkpoint_every: float = _setting(10.0, "seconds between checkpoints; a very large L is written less often")
+    checkpoint_every: float = _setting(
+        10.0, "seconds between checkpoints; of a large L, fifty times what writing one takes"
+    )
     keep_checkpoints: int = _setting(3, "newest checkpoints kept")
 
     def __post_init__(self) -> None:

@@ -87,6 +87,11 @@ class Sizes:
         return _FLOAT * self.n_features * self.rank
 
     @property
+    def checkpoint_bytes(self) -> float:
+        """L, the rule's state, and the best L."""
+        return self.L_bytes * (1 + _STATE_ARRAYS[self.update_rule] + self.keeps_best)
+
+    @property
     def goes_in_pairs(self) -> bool:
         """Whether pushes wait for each other, to be applied in one pass over L."""
         return self.hands_over and cost.is_far(self.L_bytes, self.workers * self.threads_per_worker) and self.slots > 1

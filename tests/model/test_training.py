@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nearfar as nf
+from nearfar.engine import supervisor
 from nearfar.errors import Diverged, InvalidPoints, InvalidRun
 from nearfar.model.metric import load_metric
 from nearfar.model.run import RunFolder
@@ -20,6 +21,16 @@ def test_a_run_that_diverges_says_so_and_keeps_its_last_good_checkpoint(digits, 
         nf.train(*digits, nf.TrainingSettings(steps=50, step_size=1e30, **quick), run=tmp_path / "wild")
     good = RunFolder(tmp_path / "wild").checkpoints(3).newest()
     assert good is None or np.isfinite(good.arrays["Lt"]).all()
+
+
+def test_a_metric_that_takes_long_to_write_is_not_written_at_once(digits, tmp_path, monkeypatch):
+    settings = nf.TrainingSettings(steps=20, block_size=100, checkpoint_every=1e-6)
+    found = []
+    for rate in (1e12, 1.0):
+        monkeypatch.setattr(supervisor, "_WRITING_RATE", rate)
+        nf.train(*digits, settings, run=tmp_path / f"{rate:g}")
+        found.append(len(RunFolder(tmp_path / f"{rate:g}").checkpoints(3).paths()))
+    assert found[0] > 1 == found[1]  # the last one only
 
 
 def test_a_point_that_is_not_finite_is_named_even_where_points_are_not_checked_beforehand(digits, tmp_path):

@@ -25,7 +25,9 @@ _DROPS = 2
 _SPACED_OUT = 25
 """The part of the steps so far that may pass before the next report."""
 _WRITING_SHARE = 50
-"""A checkpoint that takes long to write is followed by a pause this many times as long."""
+"""A checkpoint that takes long to write comes after a pause this many times as long."""
+_WRITING_RATE = 1e9
+"""Bytes a second that are foreseen for the first checkpoint; those after it go by what the last one took."""
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Watch:
     schedule: Schedule
     checkpoints: Checkpoints | None
     checkpoint_every: float
+    checkpoint_bytes: float
     on_report: list[Callable[[Report], None]] = field(default_factory=list)
 
 
@@ -69,7 +72,7 @@ class LocalSupervisor:
         self._best_objective = math.inf
         self._reports_since_best = 0
         self._next_report = 0
-        self._next_checkpoint = watch.checkpoint_every
+        self._next_checkpoint = self._pause(watch.checkpoint_bytes / _WRITING_RATE)
 
     def interrupt(self) -> None:
         """End training after the current update; may be called from a signal handler."""
@@ -148,7 +151,11 @@ class LocalSupervisor:
         }
         self._watch.checkpoints.save(Checkpoint(self._server.version, arrays, values))
         took = self._budget.elapsed - began
-        self._next_checkpoint = self._budget.elapsed + max(self._watch.checkpoint_every, _WRITING_SHARE * took)
+        self._next_checkpoint = self._budget.elapsed + self._pause(took)
+
+    def _pause(self, writing: float) -> float:
+        """Seconds to the next checkpoint, where writing one takes so many."""
+        return max(self._watch.checkpoint_every, _WRITING_SHARE * writing)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint: the server's L, its rule's state and version, and all that was counted."""
@@ -160,7 +167,7 @@ class LocalSupervisor:
         self._next_report = values["next_report"]
         self._watch.schedule.drops = values["drops"]
         self._budget.seconds_before = values["seconds"]
-        self._next_checkpoint = values["seconds"] + self._watch.checkpoint_every
+        self._next_checkpoint = values["seconds"] + self._pause(self._watch.checkpoint_bytes / _WRITING_RATE)
         self.progress.restore(values["progress"], values["seconds"])
 
     @property

@@ -176,6 +176,7 @@ class _Training:
                 patience=_patience(settings),
                 checkpoints=self._folder.checkpoints(settings.keep_checkpoints) if self._folder else None,
                 checkpoint_every=settings.checkpoint_every,
+                checkpoint_bytes=prepared.sizes.checkpoint_bytes,
                 on_report=on_report,
             )
             supervisor = LocalSupervisor(self._engine.servers(self._server), self._budget, watch)
