@@ -362,18 +362,20 @@ def test_the_demo_learns_and_prints_its_table_and_leaves_a_report(
     code, out, err = ended("demo")
     assert code == 0, err
     assert ESCAPE not in out + err
-    assert out.startswith("Unseen digits")
-    before, after = (
-        float(re.search(rf"{name} +│ +([\d.]+)", out)[1])  # type: ignore[index]
-        for name in ("before", "after, for telling pairs apart")
+    assert out.startswith("1,397 unseen digits")
+    before, pairs, neighbours = (
+        [float(cell.strip(" %")) for cell in re.search(rf"│ {name} +│(.*)│", out)[1].split("│")]  # type: ignore[index]
+        for name in ("before", "after, for telling pairs apart", "after, for finding neighbours")
     )
-    assert before < 0.92 < after
+    assert before[0] < 0.92 < pairs[0]
+    assert before[1] + 0.05 < neighbours[1] < pairs[1]
+    assert neighbours[2] < before[2] < pairs[2]  # that neighbours want a metric of their own is what the demo shows
     assert "2 workers" in err
     assert out.splitlines()[-1].startswith("nearfar-demo.html: ")
     assert [path.name for path in tmp_path.iterdir()] == ["nearfar-demo.html"]
     page = (tmp_path / "nearfar-demo.html").read_text()
     assert "for telling pairs apart" in page
-    assert "597 points of unseen digits" in page
+    assert "1,397 points of unseen digits" in page
 
 
 def _wait_for(happened: object, training: subprocess.Popen[str]) -> None:
