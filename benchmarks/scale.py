@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from benchmarks.environments import ROOT
 from benchmarks.memory import nearfar
@@ -105,6 +106,7 @@ def _run(name: str, case: Case) -> dict[str, Any]:
         "euclidean": round(judged["euclidean"]["average_precision"], 4),
         "curve": [[round(report["seconds"]), round(report["ap"], 3)] for report in _some(history) if report["ap"]],
         "promised": case.promised,
+        "sgemm_gigaflops": round(_sgemm_rate() / 1e9, 1),
         **(_bound(*case.bound) if case.bound else {}),
     }
 
@@ -127,6 +129,14 @@ def _dataset(case: Case) -> dict[str, float]:
         took["sampling_seconds"] = round(time.perf_counter() - began, 1)
         took["sampling_gigabytes"] = round(peak / 1e9, 2)
     return took
+
+
+def _sgemm_rate() -> float:
+    """Flops a second of one core's dense products: machines differ by a factor of two, and promises with them."""
+    b, d, k = 1000, 2000, 1000
+    rows, Lt, out = np.ones((b, d), np.float32), np.ones((d, k), np.float32), np.empty((b, k), np.float32)
+    with threadpool_limits(1):
+        return 2 * b * d * k / min(_seconds(lambda: np.matmul(rows, Lt, out=out)) for _ in range(5))
 
 
 def _bound(b: int, d: int, k: int) -> dict[str, float]:
