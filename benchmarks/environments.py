@@ -2,15 +2,19 @@
 
 A layer holds only what its pins in benchmarks/requirements ask for and the running environment has not, or has in
 another version. So both sides share NumPy and its BLAS, the running environment stays as it is, and a layer takes
-seconds to make (longer where PyTorch has to be fetched).
+seconds to make (longer where PyTorch has to be fetched). Of several processes that want the same one, the first makes
+it, and the others wait for it.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,15 +33,25 @@ def layer(name: str) -> Path:
     made_of = hashlib.sha256(f"{base}\n{sys.version}\n{requirements.read_text()}".encode()).hexdigest()
     folder = LAYERS / name
     python, made = folder / "bin" / "python", folder / "made"
-    if made.exists() and made.read_text() == made_of:
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    _call([sys.executable, "-m", "venv", "--without-pip", str(folder)], name)
-    (_packages(python, name) / "below.pth").write_text(f"{base}\n")
-    pins = ["--requirement", str(requirements), "--disable-pip-version-check", "--quiet"]
-    _call([sys.executable, "-m", "pip", "--python", str(python), "install", *pins], name)
-    made.write_text(made_of)
+    with _alone(name):
+        if made.exists() and made.read_text() == made_of:
+            return python
+        shutil.rmtree(folder, ignore_errors=True)
+        _call([sys.executable, "-m", "venv", "--without-pip", str(folder)], name)
+        (_packages(python, name) / "below.pth").write_text(f"{base}\n")
+        pins = ["--requirement", str(requirements), "--disable-pip-version-check", "--quiet"]
+        _call([sys.executable, "-m", "pip", "--python", str(python), "install", *pins], name)
+        made.write_text(made_of)
     return python
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """No other process makes or looks for this environment meanwhile; if this one dies, the next goes on."""
+    LAYERS.mkdir(parents=True, exist_ok=True)
+    with (LAYERS / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def surroundings() -> dict[str, str]:

@@ -40,6 +40,27 @@ def test_the_small_form_runs(name):
         assert figures["ratio"] >= 0  # 0 where a goal was not reached, as may be in so short a run
 
 
+def test_an_environment_that_several_processes_want_at_once_is_made_once(tmp_path):
+    (tmp_path / "peer.txt").write_text("# nothing but what is below\n")
+    wish = (
+        "import subprocess, sys; from pathlib import Path; from benchmarks import environments;"
+        "environments.REQUIREMENTS = environments.LAYERS = Path(sys.argv[1]);"
+        "python = environments.layer('peer');"
+        "subprocess.run([python, '-c', 'import numpy'], check=True);"
+        "print((python.parents[1] / 'made').stat().st_mtime_ns)"
+    )
+    wishes = [
+        subprocess.Popen(
+            [sys.executable, "-c", wish, str(tmp_path)],
+            stdout=subprocess.PIPE, text=True, env=environments.surroundings(),
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    made = [process.communicate()[0] for process in wishes]
+    assert [process.returncode for process in wishes] == [0, 0, 0]
+    assert len(set(made)) == 1
+
+
 def fakes(monkeypatch, tmp_path):
     """Two benchmarks of no work, the second for want of its environment, and a page of results of their own."""
 
