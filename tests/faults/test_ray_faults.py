@@ -143,7 +143,7 @@ def test_a_server_is_killed(servers, digits, undisturbed):
     fault = At(300, kill("ServerActor"))
     last = check(train(digits, fault, options={"servers": servers}, checkpoint_every=0.1), undisturbed)
     assert fault.done
-    assert 0 < last.lost < 300  # no further back than the last cut
+    assert last.lost < 300  # no further back than the last cut, which may just have been made
 
 
 def test_a_server_is_killed_in_step(digits, undisturbed):
