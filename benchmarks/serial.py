@@ -21,7 +21,7 @@ def serial_job(points: Points, sampler: Sampler, loss: Loss, Lt: Floats, step_si
         return step_size
 
     return Job(
-        points=points, sampler=sampler, loss=loss, rank=rank,
+        points=points, sampler=sampler, loss=loss, rank=rank, rounded=True,
         server=Server(Lt, UpdateRule("adam", d, rank), clocks, constant, capacity=2), clocks=clocks,
         budget=Budget(None, None), step_size=constant, schedule=Schedule("constant", step_size), update_rule="adam",
         staleness_scaling=False, workers=1, threads_per_worker=1, slots=1, checkpoint_every=10.0,

@@ -19,7 +19,7 @@ WHOLE_ABOVE_0 = [
 ]  # fmt: skip
 REAL_ABOVE_0 = ["margin", "dissimilar_weight", "step_size", "epochs", "minutes", "checkpoint_every", "lift_width"]
 MAY_BE_ZERO = ["seed", "held_out"]
-NAMES = ["loss", "start", "lift", "update_rule", "schedule", "engine"]
+NAMES = ["loss", "start", "lift", "precision", "update_rule", "schedule", "engine"]
 SWITCHES = ["scale_features", "centre", "staleness_scaling", "compact", "held_out_apart"]
 
 

@@ -222,7 +222,7 @@ class _Probe:
     """One thread's work on a batch, part by part."""
 
     def __init__(self, prepared: Prepared, Lt: Floats, update_rule: str, number: int) -> None:
-        self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank)
+        self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank, rounded=prepared.sizes.rounded)
         self._gatherer = Gatherer(prepared.points, prepared.rank)
         self._sampler, self._number, self._clock = prepared.sampler, number, prepared.sampler.settled
         self.Lt, self._local, self._gradient = Lt.copy(), np.empty_like(Lt), Gradient.empty()

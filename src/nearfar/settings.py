@@ -12,6 +12,7 @@ from nearfar.sizes import memory_bytes
 LossName = Literal["auto", "hinge", "logistic", "comparison", "neighbour"]
 StartName = Literal["random", "identity", "pca"]
 LiftName = Literal["none", "rbf"]
+PrecisionName = Literal["mixed", "float32"]
 RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
 ScheduleName = Literal["auto", "constant", "inverse-root", "cosine", "cosine-root", "plateau"]
 EngineName = Literal["auto", "serial", "threads", "ray", "simulated"]
@@ -67,6 +68,11 @@ class TrainingSettings:
         None, "points of one class in a block; by default so that a block has many classes"
     )
 
+    precision: PrecisionName = _setting(
+        "mixed",
+        "mixed: sparse batches that use their columns often are multiplied with numbers rounded to bfloat16; sums, L, "
+        "updates and evaluations are float32 in any case",
+    )
     update_rule: RuleName = _setting("adam", "how the server applies a gradient")
     step_size: float | None = _setting(
         None,

@@ -79,6 +79,8 @@ class Sizes:
     """Points that a judgement projects."""
     lift_features: int = 0
     """Features of raw points, where they are lifted."""
+    rounded: bool = False
+    """Whether the rows of L that a sparse batch needs are packed as rounded numbers of two bytes."""
     is_simulated: bool = False
     """Whether one thread computes for all workers in turn, and snapshots take time to travel."""
 
@@ -125,7 +127,8 @@ class Sizes:
         gathered = batch.rows * batch.entries * (_SPARSE_ENTRY if batch.is_sparse else _FLOAT)
         projections = 2 * _FLOAT * batch.rows * self.rank
         among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
-        packed = _FLOAT * batch.touched * self.rank if self._form == "blocks" else 0.0
+        number_bytes = 2 if self.rounded else _FLOAT
+        packed = number_bytes * batch.touched * self.rank if self._form == "blocks" else 0.0
         made_dense = _FLOAT * batch.rows * batch.touched if batch.is_sparse and self._form == "dense" else 0.0
         lifting = _FLOAT * batch.rows * self.lift_features
         return gathered + projections + among_all + packed + made_dense + lifting

@@ -83,6 +83,23 @@ def test_sparse_points_teach_as_dense_ones_do(engine, digits, test_pairs):
     assert judge_pairs(result.metric, X, test_pairs).average_precision > 0.95
 
 
+@pytest.mark.parametrize("engine", [*REPRODUCIBLE, "ray, bsp"])
+def test_rounded_products_teach_what_exact_ones_do(engine, digits):
+    """On sparse points that use their columns often; dense ones are never rounded, nor is any evaluation."""
+    X, y = digits
+    threshold = np.quantile(X, 0.75)
+    X = X * np.greater(X, threshold)  # so sparse that rows are cut into blocks
+    rounded, exact = (
+        nf.train(sp.csr_matrix(X), y, settings_of(engine, precision=precision), engine=engine_of(engine))
+        for precision in ("mixed", "float32")
+    )
+    assert not np.array_equal(rounded.metric.components, exact.metric.components)
+    assert rounded.history[-1].objective == pytest.approx(exact.history[-1].objective, rel=0.02)
+    assert rounded.history[-1].ap == pytest.approx(exact.history[-1].ap, abs=0.005)
+    dense = [nf.train(X, y, settings_of(engine, precision=p, steps=5)).metric.components for p in ("mixed", "float32")]
+    np.testing.assert_array_equal(*dense)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("steps", [1, 7, 50])
 def test_the_budget_of_steps_is_used_up_exactly(engine, steps, digits):

@@ -12,7 +12,7 @@ from nearfar import cost
 from nearfar.data.points import SparseRows, as_points
 from nearfar.data.sampling import Batch
 from nearfar.data.scratch import Scratch
-from nearfar.objective import kernels, sparse_cut, sparse_kernels
+from nearfar.objective import kernels, packing, sparse_cut, sparse_kernels
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel, project
 from nearfar.objective.losses import Hinge
 from nearfar.objective.sparse_products import SparseProducts, SparseProjection, TouchedFeatures
@@ -56,9 +56,9 @@ def order_of(rows, columns=None):
     return sparse_cut.by_frequency(rows, columns, np.full(rows.n_features, 2**32 - 1, np.uint32))
 
 
-def multiplied(rows, order, Lt):
+def multiplied(rows, order, Lt, **how):
     scratch, out = Scratch(), np.full((len(rows), Lt.shape[1]), np.nan, np.float32)
-    packed = sparse_kernels.pack(Lt, order.columns, order.places, scratch)
+    packed = packing.pack(Lt, order.columns, order.places, scratch, **how)
     sparse_kernels.multiply(sparse_cut.cut(rows, order, scratch), packed, out, scratch)
     return out
 
@@ -212,8 +212,10 @@ def test_a_projection_packs_once_for_all_blocks_that_touch_most_features(monkeyp
     X, few = (sp.random(n, 400, density, "csr", np.float32, random_state=n) for n, density in ((900, 0.3), (80, 0.002)))
     first_half = sp.hstack((sp.random(300, 200, 0.3, "csr", np.float32, random_state=3), sp.csr_matrix((300, 200))))
     blocks = [X[:300, :], sp.csr_matrix(first_half), few, X[300:600, ::-1], X[600:]]
-    Lt, packed, pack = normal(400, 70), [], sparse_kernels.pack
-    monkeypatch.setattr(sparse_kernels, "pack", lambda base, *given: packed.append(len(given[0])) or pack(base, *given))
+    Lt, packed, pack = normal(400, 70), [], packing.pack
+    monkeypatch.setattr(
+        packing, "pack", lambda base, *given, **how: packed.append(len(given[0])) or pack(base, *given, **how)
+    )
     projection = SparseProjection(Lt, Scratch())
     for block in blocks:
         rows = as_points(block).rows(np.arange(block.shape[0]))
@@ -283,3 +285,81 @@ def test_once_a_metric_is_packed_it_may_change():
     Lt.fill(np.nan)
     assert kernel.gradient(products, batch, gathered, out) == value
     np.testing.assert_array_equal(out.values, expected.values)
+
+
+# Rounded numbers
+
+
+def assert_rounded(found, rows, base, part=lambda matrix: matrix):
+    """Each sum of a part of the rows is off by no more than 1/256 of its terms, and most by less."""
+    values = (rows.values.astype(np.float64), np.abs(rows.values).astype(np.float64))  # some columns are there twice
+    plain, sizes = (part(sp.csr_matrix((v, rows.columns, rows.starts), (len(rows), rows.n_features))) for v in values)
+    errors, terms = np.abs(found - plain @ base), sizes @ np.abs(base)
+    assert (errors <= terms / 256 + 1e-20).all()
+    assert errors.size < 1000 or np.linalg.norm(errors) <= 0.003 * np.linalg.norm(terms)
+
+
+@settings(deadline=None, max_examples=60)
+@given(shape=shapes, k=ranks)
+def test_rounded_products_are_off_by_the_rounding_and_no_more(shape, k):
+    rows = sparse_rows(**shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "sparse_form", lambda *_: "blocks")
+        features = TouchedFeatures(rows.n_features).of(rows)
+        products = SparseProducts(rows.n_features, rounded=True).of(rows, features, k)
+        Lt, Z = normal(rows.n_features, k), np.full((len(rows), k), np.nan, np.float32)
+        products.project(Lt, Z)
+        assert_rounded(Z, rows, Lt)
+        kept, C, G = some_of(len(rows), shape["seed"]), normal(len(rows), k), np.empty((len(features), k), np.float32)
+        products.gradient(kept, C, G)
+        assert_rounded(G, rows, C[kept], lambda matrix: matrix[kept].T[features])
+
+
+def unpacked(numbers, k):
+    """What the product reads of these numbers, as rows of k: the product of the identity."""
+    base = np.resize(np.asarray(numbers, np.float32), (-(-len(numbers) // k), k))
+    diagonal = as_points(sp.identity(len(base), np.float32, "csr")).rows(np.arange(len(base)))
+    return base, multiplied(diagonal, order_of(diagonal), base, rounded=True)
+
+
+@pytest.mark.parametrize("k", [1, 16, 50, 96, 200])
+def test_every_number_is_rounded_to_one_near_it_wherever_it_stands(k):
+    random = np.random.default_rng(0)
+    sizes = random.uniform(1, 2, 20_000) * 2.0 ** random.integers(-90, 90, 20_000)
+    base, found = unpacked(sizes * random.choice([-1, 1], 20_000), k)
+    assert np.abs(found / base - 1).max() <= 1 / 256
+    assert np.sqrt(np.mean((found / base - 1.0) ** 2)) < 1 / 500
+    assert abs(np.mean(found / base - 1.0)) < 2e-4  # neither up nor down
+
+
+def test_zero_and_what_is_nearly_zero_stay_below_any_number_that_counts():
+    base, found = unpacked([0.0, -0.0, 1e-45, -1e-39, 1e-31, -1.0, 3e38] * 31, 70)
+    tiny = np.abs(base) < 2.0**-100
+    assert tiny.any()
+    assert (np.abs(found[tiny]) <= 2.0**-99).all()
+    np.testing.assert_allclose(found[~tiny], base[~tiny], rtol=1 / 256)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_still_shows_when_it_is_squared(bad):
+    for place in range(64):
+        numbers = np.ones(64, np.float32)
+        numbers[place] = bad
+        with np.errstate(over="ignore"):
+            squared = np.square(unpacked(numbers, 64)[1])
+        assert np.flatnonzero(~np.isfinite(squared)).tolist() == [place]
+
+
+def test_a_gradient_of_rounded_products_is_near_that_of_exact_ones():
+    X, pairs = sp.random(2000, 500, 0.1, "csr", np.float32, random_state=0), np.arange(2000).reshape(-1, 2)
+    points, Lt, batch = as_points(X), normal(500, 100) / 5, Batch(pairs[:500], pairs[500:])
+    gathered, found = Gatherer(points, 100).rows_of(batch), []
+    assert cost.sparse_form(1000, len(gathered.rows.columns), len(gathered.features), 100) == "blocks"
+    for rounded in (False, True):
+        out = Gradient.empty()
+        kernel = GradientKernel(points, Hinge(margin=100.0), 100, rounded=rounded)
+        found.append((kernel.gradient(Lt, batch, gathered, out), out.values))
+    (value, exact), (rounded_value, rounded_gradient) = found
+    assert rounded_value == pytest.approx(value, rel=1e-3)
+    distance = np.linalg.norm(rounded_gradient - exact) / np.linalg.norm(exact)
+    assert 1e-5 < distance < 0.004

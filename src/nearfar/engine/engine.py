@@ -30,6 +30,8 @@ class Job:
     sampler: Sampler
     loss: Loss
     rank: int
+    rounded: bool
+    """Whether sparse products may be of rounded numbers."""
     server: Server
     clocks: Clocks
     budget: Budget
@@ -49,7 +51,7 @@ class Job:
 
     def kernel(self) -> GradientKernel:
         """A kernel for one computing thread."""
-        return GradientKernel(self.points, self.loss, self.rank)
+        return GradientKernel(self.points, self.loss, self.rank, rounded=self.rounded)
 
 
 class Servers(Protocol):

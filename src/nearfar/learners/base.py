@@ -44,6 +44,7 @@ class Learner(MetricEstimator):
         batch_size: int = 1000,
         block_size: int | None = None,
         per_class: int | None = None,
+        precision: str = "mixed",
         update_rule: str = "adam",
         step_size: float | None = None,
         schedule: str = "auto",
@@ -80,6 +81,7 @@ class Learner(MetricEstimator):
         self.batch_size = batch_size
         self.block_size = block_size
         self.per_class = per_class
+        self.precision = precision
         self.update_rule = update_rule
         self.step_size = step_size
         self.schedule = schedule

@@ -44,6 +44,7 @@ def run_sizes(
         update_rule=settings.update_rule,
         keeps_best=bool(settings.patience) or not settings.has_budget,
         judged_rows=min(2 * settings.held_out, len(points)),
+        rounded=settings.precision == "mixed",
         is_simulated=settings.chosen_engine == "simulated",
     )
     if settings.lift != "none":

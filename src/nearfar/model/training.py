@@ -215,6 +215,7 @@ class _Training:
             sampler=prepared.sampler,
             loss=prepared.loss,
             rank=prepared.rank,
+            rounded=prepared.sizes.rounded,
             server=self._server,
             clocks=self._clocks,
             budget=self._budget,

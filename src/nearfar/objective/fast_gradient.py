@@ -154,12 +154,14 @@ class GradientKernel:
         A pair, comparison or block loss.
     rank : int
         Rows of L.
+    rounded : bool
+        Whether sparse products may be of rounded numbers, see packing.py.
     """
 
-    def __init__(self, points: Points, loss: Loss, rank: int) -> None:
+    def __init__(self, points: Points, loss: Loss, rank: int, *, rounded: bool = False) -> None:
         self._loss, self._rank = loss, rank
         self._scratch = Scratch()
-        self._sparse = SparseProducts(points.n_features if points.is_sparse else 0)
+        self._sparse = SparseProducts(points.n_features if points.is_sparse else 0, rounded=rounded)
 
     def to_pack(self, gathered: "GatheredRows") -> BlockProducts | None:
         """The products of a batch, if they need L packed; :meth:`gradient` then takes them in its place."""

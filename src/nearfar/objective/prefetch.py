@@ -6,20 +6,20 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from nearfar.objective.vectors import WORD
+
 LINE = 64
 """Bytes of memory that caches move at a time."""
-
-_WORD = ir.IntType(32)
 
 
 def emit_prefetch(builder: Any, address: Any, *, nearest: bool) -> None:
     """Ask for a line of memory to be brought to the nearest cache, or to the second; nothing waits for it."""
     pointer = ir.IntType(8).as_pointer()
     prefetch = builder.module.declare_intrinsic(
-        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, _WORD, _WORD, _WORD])
+        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, WORD, WORD, WORD])
     )
     to_read, locality, data = 0, 3 if nearest else 2, 1
-    options = [ir.Constant(_WORD, option) for option in (to_read, locality, data)]
+    options = [ir.Constant(WORD, option) for option in (to_read, locality, data)]
     builder.call(prefetch, [builder.inttoptr(address, pointer), *options])
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nearfar import cost
 from nearfar.data.points import Floats, SparseRows
 from nearfar.data.scratch import Scratch
-from nearfar.objective import kernels, sparse_cut, sparse_kernels
+from nearfar.objective import kernels, packing, sparse_cut, sparse_kernels
 
 Places = NDArray[np.int32]
 
@@ -41,16 +41,18 @@ class SparseProducts:
     ----------
     n_features : int
         Columns of all rows to come.
+    rounded : bool
+        Whether what is packed may be rounded, see packing.py.
     """
 
-    def __init__(self, n_features: int) -> None:
-        self._scratch = Scratch()
+    def __init__(self, n_features: int, *, rounded: bool = False) -> None:
+        self._scratch, self._rounded = Scratch(), rounded
         self._place = np.empty(n_features, np.uint32)
 
     def of(self, rows: SparseRows, features: Places, rank: int) -> "RowProducts":
         """The products of these rows, which have entries in these features only; valid until it is asked again."""
         form = cost.sparse_form(len(rows), len(rows.columns), len(features), rank)
-        return _FORMS[form](rows, features, self._place, self._scratch)
+        return _FORMS[form](rows, features, self._place, self._scratch, self._rounded)
 
 
 class SparseProjection:
@@ -81,16 +83,18 @@ class SparseProjection:
         if self._order is None:
             everything = np.arange(len(self._Lt), dtype=np.int32)
             self._order = sparse_cut.by_frequency(rows, everything, np.empty(len(everything), np.uint32))
-            self._packed = sparse_kernels.pack(self._Lt, everything, self._order.places, self._scratch)
+            self._packed = packing.pack(self._Lt, everything, self._order.places, self._scratch)
         sparse_kernels.multiply(sparse_cut.cut(rows, self._order, self._scratch), self._packed, out, self._scratch)
 
 
 class RowProducts(ABC):
     """The two products of some rows, in one form. What both need is made by the first."""
 
-    def __init__(self, rows: SparseRows, features: Places, place: NDArray[np.uint32], scratch: Scratch) -> None:
+    def __init__(
+        self, rows: SparseRows, features: Places, place: NDArray[np.uint32], scratch: Scratch, rounded: bool
+    ) -> None:
         self._rows, self._features, self._scratch = rows, features, scratch
-        self._place = place
+        self._place, self._rounded = place, rounded
 
     @abstractmethod
     def project(self, Lt: Floats, out: Floats) -> None:
@@ -133,7 +137,8 @@ class BlockProducts(RowProducts):
 
     def pack(self, Lt: Floats) -> None:
         """Take the rows of L that the products need."""
-        self._packed = sparse_kernels.pack(Lt, self._order.columns, self._order.places, self._scratch)
+        order = self._order
+        self._packed = packing.pack(Lt, order.columns, order.places, self._scratch, rounded=self._rounded)
 
     def project_packed(self, out: Floats) -> None:
         """``out = V Lᵀ``, of the rows of L that are packed."""
@@ -146,7 +151,8 @@ class BlockProducts(RowProducts):
 
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
         turned = sparse_cut.transposed(self._cut, self._order, kept, self._scratch)
-        packed = sparse_kernels.pack(C, kept, np.arange(len(kept), dtype=np.int32), self._scratch)
+        places = np.arange(len(kept), dtype=np.int32)
+        packed = packing.pack(C, kept, places, self._scratch, rounded=self._rounded)
         sparse_kernels.multiply(turned, packed, out, self._scratch)
 
     @cached_property

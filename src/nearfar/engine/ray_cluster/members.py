@@ -240,8 +240,8 @@ class Members:
         reproducible = job.clocks.slack == 0
         bandwidth = options.bytes_a_second or (_ASSUMED_BANDWIDTH if reproducible else None)
         return WorkerPart(
-            job.points, job.sampler, job.loss, job.rank, job.update_rule, job.slots, self._servers.ranges, options.wire,
-            bandwidth, pulls_with_pushes=math.isinf(job.clocks.slack),
+            job.points, job.sampler, job.loss, job.rank, job.rounded, job.update_rule, job.slots, self._servers.ranges,
+            options.wire, bandwidth, pulls_with_pushes=math.isinf(job.clocks.slack),
         )  # fmt: skip
 
     def _raise_failure(self) -> None:

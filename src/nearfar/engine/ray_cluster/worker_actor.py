@@ -34,11 +34,12 @@ class WorkerPart:
     sampler: Sampler
     loss: Loss
     rank: int
+    rounded: bool
     update_rule: str
     slots: int
     ranges: list[range]
     """The features that each server owns."""
-    precision: Precision
+    wire: Precision
     bandwidth: float | None
     """Bytes a second to a server; None to measure it."""
     pulls_with_pushes: bool
@@ -77,13 +78,13 @@ class WorkerActor:
         part: WorkerPart = unpack(parcel)
         self._part = part
         self._bandwidth = part.bandwidth or _measured_bandwidth(servers[0])
-        self._servers = RemoteServers(servers, part.ranges, number, part.rank, part.slots, part.precision)
+        self._servers = RemoteServers(servers, part.ranges, number, part.rank, part.slots, part.wire)
         n_features, memory = part.points.n_features, self._servers.memory
         self._worker = Worker(
             number, part.sampler, [], np.empty((n_features, part.rank), np.float32),
             LocalStep(part.update_rule, n_features), slots=len(memory) or 1, memory=memory,
         )  # fmt: skip
-        self._kernel = GradientKernel(part.points, part.loss, part.rank)
+        self._kernel = GradientKernel(part.points, part.loss, part.rank, rounded=part.rounded)
         self._steps = steps_of(self._worker, part.points, part.rank)
         self._has_begun = False
 
