@@ -139,7 +139,7 @@ def _in_second_cache(density: float) -> tuple[Callable[[], None], float]:
     rows = as_points(_random_points(n, d, round(max(0.05, density) * d), even)).rows(np.arange(n))
     assert isinstance(rows, SparseRows)
     order = sparse_cut.by_frequency(rows, np.arange(d, dtype=np.int32), np.empty(d, np.uint32))
-    cut = sparse_cut.cut(rows, order, scratch)
+    cut = sparse_cut.cut(rows, order, scratch, rounded=True)
     base = np.random.default_rng(2).random((d, k), dtype=np.float32)
     packed = packing.pack(base, order.columns, order.places, scratch, rounded=True)
     out = np.empty((n, k), np.float32)

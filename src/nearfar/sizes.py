@@ -15,10 +15,8 @@ LIBRARIES = 190 << 20
 """Python, NumPy, SciPy, scikit-learn and the compiled loops, once all have been used."""
 
 _FLOAT = 4
-_SPARSE_ENTRY = 2 * 8 + 6 + 6
-"""Bytes of a non-zero: as it was gathered, now and ahead, and in the order of each of the two products."""
-_JUDGED_ENTRY = 8 + 6
-"""The same where rows are only projected: as it was gathered, and in the order of the product."""
+_SPARSE_ENTRY = 8
+"""Bytes of a non-zero: as it is gathered, and in the order of a product; there it is half as long if it is rounded."""
 _STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -124,10 +122,11 @@ class Sizes:
     def batch_bytes(self) -> float:
         """What one computing thread holds of a step: rows, projections, coefficients, and all pairs of a block."""
         batch = self.batch
-        gathered = batch.rows * batch.entries * (_SPARSE_ENTRY if batch.is_sparse else _FLOAT)
+        number_bytes = 2 if self.rounded else _FLOAT
+        now_ahead_and_in_both_products = 2 * _SPARSE_ENTRY + 2 * 2 * number_bytes
+        gathered = batch.rows * batch.entries * (now_ahead_and_in_both_products if batch.is_sparse else _FLOAT)
         projections = 2 * _FLOAT * batch.rows * self.rank
         among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
-        number_bytes = 2 if self.rounded else _FLOAT
         packed = number_bytes * batch.touched * self.rank if self._form == "blocks" else 0.0
         made_dense = _FLOAT * batch.rows * batch.touched if batch.is_sparse and self._form == "dense" else 0.0
         lifting = _FLOAT * batch.rows * self.lift_features
@@ -187,7 +186,7 @@ class Sizes:
         n_packed = self.n_features if all_at_once else self.batch.touched
         packed = _FLOAT * n_packed * self.rank if self.batch.is_sparse else 0.0
         entries = min(self.judged_rows * self.batch.entries, cost.BLOCK_ENTRIES)
-        rows = entries * (_JUDGED_ENTRY if self.batch.is_sparse else _FLOAT)
+        rows = entries * (2 * _SPARSE_ENTRY if self.batch.is_sparse else _FLOAT)  # gathered, and for the product
         return rows + _FLOAT * self.judged_rows * self.rank + packed
 
     @property

@@ -1,6 +1,7 @@
 """The cut kernel equals the plain one, and every form of the products of sparse rows gives the same numbers."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,10 +57,10 @@ def order_of(rows, columns=None):
     return sparse_cut.by_frequency(rows, columns, np.full(rows.n_features, 2**32 - 1, np.uint32))
 
 
-def multiplied(rows, order, Lt, **how):
+def multiplied(rows, order, Lt, *, rounded=False):
     scratch, out = Scratch(), np.full((len(rows), Lt.shape[1]), np.nan, np.float32)
-    packed = packing.pack(Lt, order.columns, order.places, scratch, **how)
-    sparse_kernels.multiply(sparse_cut.cut(rows, order, scratch), packed, out, scratch)
+    packed = packing.pack(Lt, order.columns, order.places, scratch, rounded=rounded)
+    sparse_kernels.multiply(sparse_cut.cut(rows, order, scratch, rounded=rounded), packed, out, scratch)
     return out
 
 
@@ -98,14 +99,16 @@ def test_columns_go_by_frequency_and_rise_where_it_is_about_the_same(shape):
 
 
 @settings(deadline=None, max_examples=40)
-@given(shapes, st.sampled_from(["none", "some", "all"]))
-@example({"n_rows": 1100, "n_features": 1500, "stored": 3, "seed": 0}, "some")
-@example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, "all")
-def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which):
+@given(shapes, st.sampled_from(["none", "some", "all"]), st.booleans())
+@example({"n_rows": 1100, "n_features": 1500, "stored": 3, "seed": 0}, "some", True)
+@example({"n_rows": 3, "n_features": 5, "stored": 0, "seed": 0}, "all", False)
+def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which, rounded):
     rows, scratch = sparse_rows(**shape), Scratch()
     kept = {"none": some_of(0, 0), "some": some_of(len(rows), shape["seed"]), "all": some_of(len(rows), None)}[which]
+    if rounded:
+        rows = replace(rows, values=rounded_to_bfloat16(rows.values))
     order = order_of(rows)
-    cut = sparse_cut.cut(rows, order, scratch)
+    cut = sparse_cut.cut(rows, order, scratch, rounded=rounded)
     turned = sparse_cut.transposed(cut, order, kept, scratch)
     assert (cut.shape, turned.shape) == ((len(rows), rows.n_features), (rows.n_features, len(kept)))
     expected, some = rows.to_scipy().tocoo(), rows.to_scipy()[kept].tocoo()
@@ -117,6 +120,11 @@ def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which):
     np.testing.assert_array_equal(found, sorted_triples(some.col, some.row, some.data))
 
 
+def rounded_to_bfloat16(values):
+    """The nearest numbers that are float32 with a lower half of zeros."""
+    return ((values.view(np.uint32) + 0x8000) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def entries_of(cut):
     """Target, source and value of each entry, read by the description of a cut matrix."""
     spans = np.repeat(np.arange(len(cut.first_groups) - 1), np.diff(cut.first_groups))
@@ -124,8 +132,12 @@ def entries_of(cut):
     counts = np.diff(cut.first_entries[: len(groups) + 1])
     assert (counts > 0).all()
     targets = np.repeat(spans[groups] * sparse_cut.SPAN + cut.targets[: len(groups)], counts)
-    sources = np.repeat(cut.first_sources[groups], counts) + cut.sources[: counts.sum()]
-    return targets, sources, cut.values[: counts.sum()]
+    entries = cut.entries[: counts.sum()]
+    if entries.dtype == np.uint32:
+        within, values = entries & 0xFFFF, (entries & np.uint32(0xFFFF0000)).view(np.float32)
+    else:
+        within, values = entries.view(np.uint32)[::2], entries.view(np.float32)[1::2]
+    return targets, np.repeat(cut.first_sources[groups], counts) + within, values
 
 
 def sorted_triples(targets, sources, values):
@@ -291,11 +303,11 @@ def test_once_a_metric_is_packed_it_may_change():
 
 
 def assert_rounded(found, rows, base, part=lambda matrix: matrix):
-    """Each sum of a part of the rows is off by no more than 1/256 of its terms, and most by less."""
+    """Each sum of a part of the rows is off by no more than 2/256 of its terms, 1 of each factor; most by less."""
     values = (rows.values.astype(np.float64), np.abs(rows.values).astype(np.float64))  # some columns are there twice
     plain, sizes = (part(sp.csr_matrix((v, rows.columns, rows.starts), (len(rows), rows.n_features))) for v in values)
     errors, terms = np.abs(found - plain @ base), sizes @ np.abs(base)
-    assert (errors <= terms / 256 + 1e-20).all()
+    assert (errors <= terms * 2.01 / 256 + 1e-20).all()
     assert errors.size < 1000 or np.linalg.norm(errors) <= 0.003 * np.linalg.norm(terms)
 
 
@@ -327,7 +339,7 @@ def test_every_number_is_rounded_to_one_near_it_wherever_it_stands(k):
     random = np.random.default_rng(0)
     sizes = random.uniform(1, 2, 20_000) * 2.0 ** random.integers(-90, 90, 20_000)
     base, found = unpacked(sizes * random.choice([-1, 1], 20_000), k)
-    assert np.abs(found / base - 1).max() <= 1 / 256
+    assert np.abs(found / base - 1).max() <= 1 / 256 + 2.0**-13  # its own, and what a place adds to the value 1
     assert np.sqrt(np.mean((found / base - 1.0) ** 2)) < 1 / 500
     assert abs(np.mean(found / base - 1.0)) < 2e-4  # neither up nor down
 

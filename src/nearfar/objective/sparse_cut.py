@@ -8,6 +8,10 @@ would give every visit some frequent columns and many that are not there, and a 
 entry. So columns are first put in order of falling frequency (``by_frequency``). Each span of columns then has a
 density of its own, and the size of blocks that suits it: of its columns, where these are sources, and of rows, where
 its columns are targets.
+
+An entry is one number in memory: its value in the upper half of the bits, its source in the lower. Where numbers are
+rounded (packing.py), the upper half is that of a float32, and the whole is one as it stands: the source is at most ten
+bits at its very end, too little to be taken out.
 """
 
 from dataclasses import dataclass
@@ -17,11 +21,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nearfar.data.points import Floats, SparseRows
+from nearfar.data.points import SparseRows
 from nearfar.data.scratch import Scratch
+from nearfar.objective.packing import ending_in
 from nearfar.objective.prefetch import bring_near
 
 Array = NDArray[Any]
+Entries = NDArray[np.uint32] | NDArray[np.uint64]
 
 SPAN = 1024
 """Targets whose sums are in the second cache at a time."""
@@ -36,6 +42,8 @@ _CLASSES = 2
 """Classes of frequency for each factor of two. In a class columns rise, so that rows of L are neighbours in memory."""
 _COUNTED_ROWS = 256
 """Frequencies are counted in about this many rows: they need not be exact."""
+_SOURCES = {4: np.uint32(0xFFFF), 8: np.uint64(0xFFFFFFFF)}
+"""The bits of an entry that say its source, by the bytes it takes."""
 
 
 @dataclass(frozen=True)
@@ -94,44 +102,46 @@ class CutMatrix:
     """Of each visit, counted from the start of its span; and one more number."""
     first_entries: NDArray[np.int64]
     """Of each visit; and the end."""
-    sources: NDArray[np.uint16]
-    """Of each entry, counted from the start of its block."""
-    values: Floats
-    """Of each entry."""
+    entries: Entries
+    """Value and source of each; the source is counted from the start of its block."""
 
     @property
-    def arrays(self) -> tuple[Array, Array, Array, Array, Array, Array]:
+    def arrays(self) -> tuple[Array, Array, Array, Array, Array]:
         """What the compiled loops take."""
-        return self.first_groups, self.first_visits, self.targets, self.first_entries, self.sources, self.values
+        return self.first_groups, self.first_visits, self.targets, self.first_entries, self.entries
 
 
-def cut(rows: SparseRows, order: ColumnOrder, scratch: Scratch) -> CutMatrix:
+def cut(rows: SparseRows, order: ColumnOrder, scratch: Scratch, *, rounded: bool = False) -> CutMatrix:
     """The rows, cut, with their columns in this order."""
     n_blocks = len(order.first_sources)
     spans = -(-len(rows) // SPAN)
     groups = [order.first_sources] * spans
     results = np.arange(len(rows), dtype=np.int32)
-    matrix = _empty("cut", len(order.columns), results, groups, len(rows.columns), scratch)
+    kind = np.dtype(np.uint32 if rounded else np.uint64)
+    matrix = _empty("cut", len(order.columns), results, groups, len(rows.columns), kind, scratch)
     places = scratch.array("places", (len(rows) * n_blocks,), np.uint32)
-    _cut(rows.starts, rows.columns.view(np.uint32), rows.values, order.codes, n_blocks, places, *matrix.arrays)
+    values = rows.values.view(np.uint32)
+    _cut(rows.starts, rows.columns.view(np.uint32), values, order.codes, n_blocks, places, *matrix.arrays, rounded)
     return matrix
 
 
 def transposed(matrix: CutMatrix, order: ColumnOrder, kept: NDArray[np.int32], scratch: Scratch) -> CutMatrix:
     """The kept targets of a matrix cut in this order, as the sources of another."""
     groups = [np.arange(0, max(1, len(kept)), 1 << shift, dtype=np.int64) for shift in order.shifts]
-    turned = _empty("transposed", len(kept), order.ranks, groups, len(matrix.values), scratch)
+    turned = _empty("transposed", len(kept), order.ranks, groups, len(matrix.entries), matrix.entries.dtype, scratch)
     number = scratch.array("number", (matrix.shape[0],), np.int32)
     number.fill(-1)
     number[kept] = np.arange(len(kept), dtype=np.int32)
     places = scratch.array("places", (len(turned.first_sources) * SPAN,), np.uint32)
-    _transpose(*matrix.arrays, order.first_sources, order.shifts, number, len(order.columns), places, *turned.arrays)
+    sources = _SOURCES[matrix.entries.itemsize]
+    blocks = (order.first_sources, order.shifts)
+    _transpose(*matrix.arrays, *blocks, number, len(order.columns), sources, places, *turned.arrays)
     return turned
 
 
 def _empty(
     name: str, n_sources: int, results: NDArray[np.int32], groups: list[NDArray[np.int64]], n_entries: int,
-    scratch: Scratch,
+    kind: np.dtype[Any], scratch: Scratch,
 ) -> CutMatrix:  # fmt: skip
     """A matrix to be filled with this many entries, or fewer. ``groups`` are the first sources of each span's."""
     first_groups = np.cumsum([0, *map(len, groups)], dtype=np.int64)
@@ -145,8 +155,7 @@ def _empty(
         scratch.array(f"{name} first visits", (len(first_sources) + 1,), np.int64),
         scratch.array(f"{name} targets", (visits + 1,), np.int32),
         scratch.array(f"{name} first entries", (visits + 1,), np.int64),
-        scratch.array(f"{name} sources", (n_entries,), np.uint16),
-        scratch.array(f"{name} values", (n_entries,)),
+        scratch.array(f"{name} entries", (n_entries,), kind),
     )
 
 
@@ -181,7 +190,7 @@ def _encode(ordered: Array, counts: Array, n_rows: int, shifts: Array, first_sou
 @njit(nogil=True, cache=True, error_model="numpy")
 def _cut(
     starts: Array, columns: Array, values: Array, codes: Array, n_blocks: int, places: Array,
-    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, sources: Array, out_values: Array,
+    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, entries: Array, rounded: bool,
 ) -> None:  # fmt: skip
     """Two passes over the entries: count each visit's, then write each where its visit has it.
 
@@ -198,25 +207,29 @@ def _cut(
     a_visit = len(columns) // max(1, first_visits[first_groups[-1]]) + 1
     for i in range(len(starts) - 1):
         for place in places[(i + 1) * n_blocks : (i + 2) * n_blocks]:  # of the next row's visits
-            bring_near(sources[place:].ctypes.data, 2 * a_visit)
-            bring_near(out_values[place:].ctypes.data, 4 * a_visit)
+            bring_near(entries[place:].ctypes.data, entries.itemsize * a_visit)
         line = places[i * n_blocks : (i + 1) * n_blocks]
         for j in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):
             code = codes[columns[j]]
             position = line[code >> shift]
             line[code >> shift] = position + one
-            sources[position], out_values[position] = code & within, values[j]
+            source = code & within
+            if rounded:
+                entries[position] = ending_in(source, values[j])
+            else:
+                entries[position] = np.uint64(values[j]) << np.uint64(32) | np.uint64(source)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _transpose(
-    cut_groups: Array, cut_visits: Array, cut_targets: Array, cut_first: Array, cut_sources: Array, cut_values: Array,
-    blocks: Array, shifts: Array, number: Array, n_targets: int, places: Array,
-    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, sources: Array, values: Array,
+    cut_groups: Array, cut_visits: Array, cut_targets: Array, cut_first: Array, cut_entries: Array,
+    blocks: Array, shifts: Array, number: Array, n_targets: int, sources: Any, places: Array,
+    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, entries: Array,
 ) -> None:  # fmt: skip
     """The same for the transpose: all of one block's entries, then the next's, so that they go to places that are near.
 
-    ``number`` has for each target the source it becomes, or -1; ``places`` is (blocks, targets) for each span.
+    ``number`` has for each target the source it becomes, or -1; ``sources`` are the bits of an entry that say its
+    source; ``places`` is (blocks, targets) for each span.
     """
     n_blocks, n_spans, one = len(blocks), len(cut_groups) - 1, np.uint32(1)
     places[:] = 0
@@ -237,12 +250,14 @@ def _transpose(
                     line = places[corner + (source >> shift) * size :]
                     if not writing:
                         for j in range(np.uint64(cut_first[visit]), np.uint64(cut_first[visit + 1])):
-                            line[cut_sources[j]] += one
+                            line[cut_entries[j] & sources] += one
                         continue
+                    becomes = type(sources)(source & within)
                     for j in range(np.uint64(cut_first[visit]), np.uint64(cut_first[visit + 1])):
-                        position = line[cut_sources[j]]
-                        line[cut_sources[j]] = position + one
-                        sources[position], values[position] = source & within, cut_values[j]
+                        target = cut_entries[j] & sources
+                        position = line[target]
+                        line[target] = position + one
+                        entries[position] = cut_entries[j] & ~sources | becomes
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -68,7 +68,8 @@ _ROWS_AHEAD = 8
 
 
 def multiply(matrix: CutMatrix, packed: Packed, out: Floats, scratch: Scratch) -> None:
-    """``out = matrix @ base``, where ``packed`` is ``pack(base, ...)``."""
+    """``out = matrix @ base``, where ``packed`` is ``pack(base, ...)``; both are rounded, or neither."""
+    assert matrix.entries.itemsize == 2 * packed.number_bytes
     sums = aligned("sums", min(SPAN, max(1, len(out))) * packed.tile, scratch)
     sources = (packed.memory, packed.tile, packed.number_bytes, matrix.shape[1])
     _multiply(*matrix.arrays, matrix.first_sources, matrix.results, *sources, sums, out)
@@ -78,14 +79,14 @@ def _visitor() -> Any:
     """A compiled loop over the visits of a block: ``sums[target] += Σ value · near[source]`` in registers.
 
     It takes the bytes of a packed number and the width of the tile; the addresses of the sums and of this block's part
-    of ``targets`` and ``first_entries``; the number of visits; the addresses of all entries' sources and values, and of
-    this block's packed sources; and from where on to bring memory near meanwhile, and how many bytes at each visit.
+    of ``targets`` and ``first_entries``; the number of visits; the addresses of all entries, and of this block's packed
+    sources; and from where on to bring memory near meanwhile, and how many bytes at each visit.
     """
 
     @intrinsic
     def visit(
         _typing: Any, number_bytes: Any, width: Any, sums: Any, targets: Any, first_entries: Any, count: Any,
-        sources: Any, values: Any, near: Any, ahead: Any, pace: Any,
+        entries: Any, near: Any, ahead: Any, pace: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             number_bytes, width, *visits = arguments
@@ -101,14 +102,14 @@ def _visitor() -> Any:
             builder.position_at_end(after)
             return context.get_dummy_value()
 
-        return types.void(*(types.intp,) * 11), emit
+        return types.void(*(types.intp,) * 10), emit
 
     return visit
 
 
 def _emit_visits(builder: Any, arguments: Any, number_bytes: int, width: int) -> None:
     """The loop for one kind of packed numbers and one width, which are then known to the compiler."""
-    sums, targets, first_entries, count, sources, values, near, ahead, pace = arguments
+    sums, targets, first_entries, count, entries, near, ahead, pace = arguments
     lines = builder.udiv(builder.add(pace, long(LINE - 1)), long(LINE))
     with emitting.for_range(builder, count, intp=LONG) as visits:
         this, following = visits.index, builder.add(visits.index, long(1))
@@ -119,7 +120,7 @@ def _emit_visits(builder: Any, arguments: Any, number_bytes: int, width: int) ->
         for place in range(0, 4 * width, LINE):
             emit_prefetch(builder, builder.add(next_target, long(place)), nearest=True)
         bounds = [loaded(builder, first_entries, visit, LONG) for visit in (this, following)]
-        _emit_sums(builder, target, (near, sources, values), bounds, number_bytes, width)
+        _emit_sums(builder, target, (near, entries), bounds, number_bytes, width)
 
 
 def _sums_of(builder: Any, sums: Any, targets: Any, visit: Any, width: int) -> Any:
@@ -166,14 +167,22 @@ def _emit_loop(builder: Any, entries: Any, bounds: Any, sums: Any, at_once: int,
 
 def _emit_entry(builder: Any, entries: Any, position: Any, registers: Any, number_bytes: int) -> Any:
     """The registers with ``value · near[source]`` of the entry at this position added."""
-    near, sources, values = entries
-    source = builder.zext(loaded(builder, sources, position, SHORT), LONG)
-    row = builder.add(near, builder.mul(source, long(number_bytes * LANES * len(registers))))
-    value = in_all_lanes(builder, loaded(builder, values, position, NUMBER))
+    near, entries = entries
+    lower, value = _halves(builder, entries, position, number_bytes)
+    row = builder.add(near, builder.mul(builder.zext(lower, LONG), long(number_bytes * LANES * len(registers))))
+    value = in_all_lanes(builder, value)
     return [
         builder.fadd(register, builder.fmul(value, vector, flags=FUSED), flags=FUSED)
         for register, vector in zip(registers, emit_unpacked(builder, row, len(registers), number_bytes), strict=True)
     ]
+
+
+def _halves(builder: Any, entries: Any, position: Any, number_bytes: int) -> tuple[Any, Any]:
+    """The source of an entry, and its value, which with rounded numbers is the whole entry."""
+    twice = builder.shl(position, long(1))
+    if number_bytes == 2:
+        return loaded(builder, entries, twice, SHORT), loaded(builder, entries, position, NUMBER)
+    return loaded(builder, entries, twice, WORD), loaded(builder, entries, builder.add(twice, long(1)), NUMBER)
 
 
 def _not_unrolled(module: Any) -> Any:
@@ -189,13 +198,12 @@ _visit = _visitor()
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _multiply(
-    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, sources: Array, values: Array,
+    first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, entries: Array,
     first_sources: Array, results: Array, packed: Array, tile: int, number_bytes: int, n_sources: int, sums: Array,
     out: Array,
 ) -> None:  # fmt: skip
     n_targets, k = len(results), out.shape[1]
     at_targets, at_first_entries = targets.ctypes.data, first_entries.ctypes.data
-    entries = (sources.ctypes.data, values.ctypes.data)
     for span in range(len(first_groups) - 1):
         first, group, last_group = span * SPAN, first_groups[span], first_groups[span + 1] - 1
         size = min(SPAN, n_targets - first)
@@ -210,7 +218,7 @@ def _multiply(
                 near = at_tile + row_bytes * first_sources[b]
                 following = at_tile + row_bytes * (n_sources if b == last_group else first_sources[b + 1])
                 pace = (following - near) // max(1, count) + 1
-                _visit(number_bytes, width, *visits, *entries, near, following, pace)
+                _visit(number_bytes, width, *visits, entries.ctypes.data, near, following, pace)
             for i in range(size):
                 if i + _ROWS_AHEAD < size:
                     bring_near(out[results[first + i + _ROWS_AHEAD], left:].ctypes.data, 4 * filled)

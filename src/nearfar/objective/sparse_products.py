@@ -161,7 +161,7 @@ class BlockProducts(RowProducts):
 
     @cached_property
     def _cut(self) -> sparse_cut.CutMatrix:
-        return sparse_cut.cut(self._rows, self._order, self._scratch)
+        return sparse_cut.cut(self._rows, self._order, self._scratch, rounded=self._rounded)
 
 
 class _EntryProducts(RowProducts):
