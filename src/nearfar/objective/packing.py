@@ -10,8 +10,8 @@ the word as it stands: the first one's bits follow as if they were further digit
 below 2^-100, and 0, become 2^-100 in the second place, lest the borrowed bits be all there is.
 
 What is rounded is a copy. As L and coefficients of one batch, and its entries (sparse_cut.py), it moves a gradient by
-about a quarter of a percent; other batches of a thousand pairs would move it by a large part of its length. L itself, sums, gradients and updates stay
-float32, and so does every evaluation.
+about a quarter of a percent; other batches of a thousand pairs would move it by a large part of its length. L itself,
+sums, gradients and updates stay float32, and so does every evaluation.
 """
 
 from dataclasses import dataclass
