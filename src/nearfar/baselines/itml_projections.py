@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numba import njit
 from numpy.typing import NDArray
 
 from nearfar.baselines.progress import Matrix
+from nearfar.compiled import compiled
 
 Array = NDArray[Any]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def project_in_turn(
     K: Array, signs: Array, gamma: float, multipliers: Array, slacks: Array, turns: Array, lower: Array
 ) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nearfar.baselines.progress import Matrix
 from nearfar.baselines.wide_rows import WideRows
 from nearfar.baselines.xing_forms import Form
+from nearfar.compiled import compiled
 from nearfar.data.constraints import Indices
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ _NEAR = 1.25
 """The value below which a pair is near its bound, which is 1."""
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def raise_in_turn(values: Array, products: Array, multipliers: Array, added: Array) -> None:
     """Bring pair after pair to a value of 1 by its multiplier, which stays at 0 or above (Hildreth's method).
 

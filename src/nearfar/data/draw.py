@@ -7,8 +7,9 @@ be cut into pieces, continued after a kill and moved to another worker. All func
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nearfar.compiled import compiled
 
 Array = NDArray[Any]
 Whole = int | np.integer[Any]
@@ -21,7 +22,7 @@ _FEW = 1 << 12
 """A permutation of so few items needs more and better rounds to be even."""
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def mixed(value: Whole, key: Whole) -> Whole:
     """A 64-bit hash of two numbers (the finaliser of SplitMix64)."""
     x = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
@@ -30,14 +31,14 @@ def mixed(value: Whole, key: Whole) -> Whole:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def stream_key(seed: Whole, first: Whole, second: Whole) -> Whole:
     """The key of one stream of draws, from a seed and two numbers that name the stream."""
     key = mixed(np.uint64(second), mixed(np.uint64(first), mixed(np.uint64(seed), np.uint64(0x6A09E667F3BCC909))))
     return np.int64(key >> np.uint64(1))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _scrambled(value: Whole, key: Whole) -> Whole:
     """A cheaper hash than :func:`mixed`, for the rounds of a permutation."""
     x = (np.uint64(value) + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
@@ -45,7 +46,7 @@ def _scrambled(value: Whole, key: Whole) -> Whole:
     return (x * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(32)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def permuted(position: Whole, size: Whole, key: Whole) -> Whole:
     """Where a keyed pseudo-random permutation of 0 … size-1 takes ``position``, without making the permutation.
 
@@ -71,7 +72,7 @@ def permuted(position: Whole, size: Whole, key: Whole) -> Whole:
             return np.int64(x)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def shard_rows(n_rows: Whole, n_shards: Whole, shard: Whole, first: Whole, seed: Whole, out: Array) -> None:
     """The rows at positions ``first``, ``first + 1``, … of a shard's endless walk over its own rows.
 
@@ -83,14 +84,14 @@ def shard_rows(n_rows: Whole, n_shards: Whole, shard: Whole, first: Whole, seed:
         out[i] = shard + n_shards * permuted(place, size, stream_key(seed, shard, lap))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def permuted_rows(rows: Array, size: Whole, key: Whole) -> None:
     """Send each of ``rows`` through one permutation of 0 … size-1, in place."""
     for i in range(len(rows)):
         rows[i] = permuted(rows[i], size, key)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _holder(weights: Array, ticket: Whole) -> Whole:
     """The first group whose running weight is above ``ticket``, by halving without branches."""
     low, length = 0, len(weights)
@@ -101,7 +102,7 @@ def _holder(weights: Array, ticket: Whole) -> Whole:
     return low
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _drawn_group(weights: Array, position: Whole, key: Whole) -> tuple[Whole, Whole]:
     """A group drawn by its weight, and which of as many tickets of its own was drawn."""
     ticket: Any = np.int64(mixed(np.uint64(position), key) % np.uint64(weights[-1]))
@@ -109,7 +110,7 @@ def _drawn_group(weights: Array, position: Whole, key: Whole) -> tuple[Whole, Wh
     return group, ticket - (weights[group - 1] if group > 0 else 0)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def similar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first: Whole, out: Array) -> None:
     """Pairs drawn evenly from all pairs of two points of one group; ``weights`` is the running sum of n·(n-1)."""
     for i in range(len(out)):
@@ -120,7 +121,7 @@ def similar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first
         out[i, 1] = order[starts[group] + b + (1 if b >= a else 0)]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def dissimilar_pairs(order: Array, starts: Array, weights: Array, key: Whole, first: Whole, out: Array) -> None:
     """Pairs drawn evenly from all pairs of two classes; ``weights`` is the running sum of n·(all - n)."""
     for i in range(len(out)):
@@ -131,7 +132,7 @@ def dissimilar_pairs(order: Array, starts: Array, weights: Array, key: Whole, fi
         out[i, 1] = order[b + (size if b >= starts[group] else 0)]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def far_points(order: Array, starts: Array, codes: Array, key: Whole, first: Whole, out: Array) -> None:
     """The third column of triplets: a point of another class than the anchor's, evenly drawn."""
     for i in range(len(out)):
@@ -141,7 +142,7 @@ def far_points(order: Array, starts: Array, codes: Array, key: Whole, first: Who
         out[i, 2] = order[b + (size if b >= starts[group] else 0)]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def apart_pairs(points: Array, indptr: Array, groups: Array, key: Whole, first: Whole, out: Array) -> None:
     """Pairs of ``points`` that share no group, by drawing again where they do; ``groups`` are sorted in each row."""
     n = np.uint64(len(points))
@@ -165,7 +166,7 @@ def apart_pairs(points: Array, indptr: Array, groups: Array, key: Whole, first: 
                 break
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def block_points(order: Array, starts: Array, per_class: Whole, key: Whole, points: Array, sizes: Array) -> Whole:
     """Fill ``points`` class by class, at most ``per_class`` of each, classes and points in random order.
 

@@ -9,13 +9,14 @@ are unsigned: for others, each access would begin by asking whether it counts fr
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nearfar.compiled import compiled
 
 Array = NDArray[Any]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def dense_rows(stored: Array, halves: Array | None, indices: Array, inverse_scale: Array, out: Array) -> None:
     """``out[i] = stored[indices[i]] * inverse_scale``; an empty scale stands for ones."""
     scaled = len(inverse_scale) > 0
@@ -29,7 +30,7 @@ def dense_rows(stored: Array, halves: Array | None, indices: Array, inverse_scal
                 target[j] = np.float32(row[j]) if halves is None else halves[row[j]]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def dense_differences(
     stored: Array, halves: Array | None, left: Array, right: Array, inverse_scale: Array, out: Array
 ) -> None:
@@ -47,7 +48,7 @@ def dense_differences(
                 target[j] *= inverse_scale[j]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc"})
+@compiled(error_model="numpy", fastmath={"reassoc"})
 def all_finite(values: Array) -> bool:
     """Whether none is NaN or infinity: any other number times 0 is 0."""
     total = np.float32(0)
@@ -58,7 +59,7 @@ def all_finite(values: Array) -> bool:
     return bool(total == 0)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def count_stored(indptr: Array, indices: Array) -> int:
     """How many entries the CSR rows ``indices`` hold together."""
     total = 0
@@ -67,7 +68,7 @@ def count_stored(indptr: Array, indices: Array) -> int:
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def sparse_rows(
     data: Array, halves: Array | None, columns: Array, indptr: Array, indices: Array, inverse_scale: Array,
     starts: Array, out_values: Array, out_columns: Array,
@@ -85,7 +86,7 @@ def sparse_rows(
     starts[len(indices)] = position
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def sparse_differences(
     data: Array, halves: Array | None, columns: Array, indptr: Array, left: Array, right: Array, inverse_scale: Array,
     seen: Array, starts: Array, out_values: Array, out_columns: Array,

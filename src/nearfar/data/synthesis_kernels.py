@@ -7,8 +7,8 @@ beginning of any larger one, and blocks may be made in any order, by any thread.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from nearfar.compiled import compiled
 from nearfar.data.draw import Array, Whole, mixed, permuted, stream_key
 
 CELLS = 16
@@ -21,20 +21,20 @@ _LABELS = 1 << 32
 """Added to the number of a stream: the order of its labels is another stream."""
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def chance(key: Whole, position: Whole) -> float:
     """The number at a position of a key's stream, even in [0, 1)."""
     return np.float64(mixed(np.uint64(position), np.uint64(key)) >> np.uint64(11)) / 9007199254740992.0  # 2 ** 53
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def label_of(number: Whole, n_classes: Whole, seed: Whole, stream: Whole) -> Whole:
     """The class of a point. Every ``n_classes`` points in a row are one of each class, in an order of their own."""
     turn, place = divmod(number, n_classes)
     return permuted(place, n_classes, stream_key(seed, stream + _LABELS, turn))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def image_rows(
     seed: Whole, stream: Whole, first: Whole, likelihood: Array, codewords: Array, weights: Array,
     labels: Array, starts: Array, columns: Array, values: Array,
@@ -75,7 +75,7 @@ def image_rows(
         starts[i + 1] = stored
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def document_rows(
     seed: Whole, stream: Whole, first: Whole, n_classes: Whole, n_features: Whole, vocabularies: Array, shares: Array,
     lengths: Array, labels: Array, starts: Array, columns: Array, values: Array,
@@ -114,19 +114,19 @@ def document_rows(
         _sort(columns, values, starts[i], stored)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def stream_of_words() -> Whole:
     """The stream that scatters words over the columns, the same for every document."""
     return _LABELS << 1
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def zipf(even: float, size: Whole) -> Whole:
     """One of 0 … size-1, the i-th about as often as 1 / (i + 1), from a number that is even in [0, 1)."""
     return min(int(np.exp(even * np.log(size + 1.0))) - 1, size - 1)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _counted(word: Whole, start: Whole, end: Whole, columns: Array, values: Array) -> Whole:
     """Count a word in the row that is being made; where the row ends now."""
     for j in range(start, end):
@@ -137,7 +137,7 @@ def _counted(word: Whole, start: Whole, end: Whole, columns: Array, values: Arra
     return end + 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sort(columns: Array, values: Array, start: Whole, end: Whole) -> None:
     """Order a short row by column, by insertion."""
     for j in range(start + 1, end):

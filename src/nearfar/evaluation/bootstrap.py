@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.draw import mixed, stream_key
 from nearfar.errors import InvalidSettings
 from nearfar.objective.ranking import Counts, Ranking
@@ -162,7 +162,7 @@ class _Resampler:
         return figures
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def draw_counts(places: Array, draws: Whole, key: Whole, counts: Array) -> None:
     """Count how often each place comes up when so many of ``places`` are drawn, evenly, with replacement."""
     counts[:] = 0
@@ -174,7 +174,7 @@ def draw_counts(places: Array, draws: Whole, key: Whole, counts: Array) -> None:
             counts[places[((bits & lower) * size) >> np.uint64(32)]] += 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _resample(
     blocks: Array, near_starts: Array, near_places: Array, near_draws: Array,
     far_starts: Array, far_places: Array, far_draws: Array, key: Whole, figures: Array,
@@ -211,7 +211,7 @@ def _resample(
     figures[_ROC_AUC] = won / n_near / n_far
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def crossing(last_nears: Whole, last_fars: Whole, nears: Whole, fars: Whole, n_near: Whole, n_far: Whole) -> float:
     """The equal error rate, between the last counts with fewer false alarms than misses and the first without."""
     before = last_fars / n_far + last_nears / n_near - 1.0

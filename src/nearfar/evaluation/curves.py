@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.errors import InvalidSettings
 from nearfar.objective.ranking import Curve, Distances, Ranking
 
@@ -87,7 +87,7 @@ def thinned(x: Curve, y: Curve, thresholds: Distances, most: int = MOST_POINTS) 
     return ThinnedCurve(x[chosen], y[chosen], thresholds[chosen], high)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _keep(x: Array, y: Array, length: Array, error: float, kept: Array) -> int:
     """Choose points so that straight lines between them, by the length of the curve, are nowhere off by more.
 

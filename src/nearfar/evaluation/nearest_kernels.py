@@ -7,8 +7,9 @@ sort as the distances do, and of equal distances by the row.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nearfar.compiled import compiled
 
 Array = NDArray[Any]
 Whole = int | np.integer[Any]
@@ -20,7 +21,7 @@ AT_ONCE = 64
 """References looked at together; there must be room for as many more candidates than are wanted."""
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def offer(
     products: Array, left_norms: Array, right_norms: Array, first_row: Whole, own_rows: Array,
     wanted: Array, starts: Array, filled: Array, limits: Array, keys: Array,
@@ -56,7 +57,7 @@ def offer(
         filled[i], limits[i] = end, limit
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def keep_smallest(keys: Array, count: Whole) -> None:
     """Move the smallest ``count`` of the keys, all different, to the front, in any order."""
     low, high = 0, len(keys) - 1
@@ -80,7 +81,7 @@ def keep_smallest(keys: Array, count: Whole) -> None:
             return
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def judge_query(
     keys: Array, codes: Array, truth: Whole, k: Whole, most: Whole, relevant: Whole, votes: Array
 ) -> Judged:
@@ -111,7 +112,7 @@ def judge_query(
     return winner, first_hit, total / max(relevant, 1)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def judge_queries(
     keys: Array, starts: Array, codes: Array, truth: Array, k: Whole, most: Whole, relevant: Array, n_classes: Whole,
     winners: Array, first_hits: Array, precisions: Array,
@@ -124,18 +125,18 @@ def judge_queries(
         )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _key(squared: np.float32, row: Whole) -> Whole:
     bits: Whole = np.uint64(np.float32(squared).view(np.uint32)) << np.uint64(ROW_BITS) | np.uint64(row)
     return bits
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _median(a: Whole, b: Whole, c: Whole) -> Whole:
     return max(min(a, b), min(max(a, b), c))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _largest_distance(keys: Array) -> np.float32:
     largest = keys[0]
     for key in keys:

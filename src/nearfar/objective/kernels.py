@@ -7,9 +7,9 @@ of memory.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.objective.prefetch import bring_near
 
 Array = NDArray[Any]
@@ -20,7 +20,7 @@ _COLUMNS_AHEAD = 8
 """The same where each row comes once, for all its entries."""
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+@compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out: Array) -> None:
     """``out[i] = Σ_j values[j] · base[columns[j]]`` over the entries j of row i: a CSR matrix times a dense one.
 
@@ -47,7 +47,7 @@ def weighted_sums(starts: Array, columns: Array, values: Array, base: Array, out
             j += 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+@compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 def weighted_sums_by_column(starts: Array, rows: Array, values: Array, touched: Array, base: Array, out: Array) -> None:
     """The same product from entries that stand column by column, ``touched`` being the columns.
 
@@ -65,7 +65,7 @@ def weighted_sums_by_column(starts: Array, rows: Array, values: Array, touched: 
                 target[u] += p * a[u]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def touched_columns(columns: Array, marks: Array, words: Array, out: Array) -> int:
     """Write the distinct columns in rising order; how many there are is returned.
 
@@ -91,14 +91,14 @@ def touched_columns(columns: Array, marks: Array, words: Array, out: Array) -> i
     return int(count)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def number(touched: Array, place: Array) -> None:
     """Give each touched column its place among them; ``place`` has a number a column, and the others keep theirs."""
     for t in range(len(touched)):
         place[touched[t]] = t
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def by_column(
     starts: Array, columns: Array, values: Array, touched: Array, place: Array,
     out_starts: Array, out_rows: Array, out_values: Array,
@@ -126,7 +126,7 @@ def by_column(
             out_values[position] = values[j]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def of_kept_rows(
     starts: Array, rows: Array, values: Array, is_kept: Array, out_starts: Array, out_rows: Array, out_values: Array
 ) -> None:
@@ -141,7 +141,7 @@ def of_kept_rows(
     out_starts[len(starts) - 1] = count
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def made_dense(starts: Array, columns: Array, values: Array, place: Array, out: Array) -> None:
     """The same rows with all their zeros, each column at its place; repeated columns add up."""
     out[:] = 0
@@ -151,7 +151,7 @@ def made_dense(starts: Array, columns: Array, values: Array, place: Array, out: 
             row[place[columns[j]]] += values[j]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def distinct(indices: Array, table: Array, out: Array, places: Array) -> int:
     """Write the distinct indices in the order they come, and for each index its place among them.
 
@@ -171,7 +171,7 @@ def distinct(indices: Array, table: Array, out: Array, places: Array) -> int:
     return count
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+@compiled(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 def pair_squares(Z: Array, pairs: Array, out: Array) -> None:
     """``out[i] = ‖Z[a] - Z[b]‖²`` for each pair (a, b)."""
     for i in range(len(pairs)):
@@ -182,7 +182,7 @@ def pair_squares(Z: Array, pairs: Array, out: Array) -> None:
         out[i] = total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def laplacian_rows(Z: Array, pairs: Array, slopes: Array, out: Array) -> None:
     """``out = 2 · Lap · Z`` for the weighted pairs; pairs of slope 0 cost nothing."""
     out[:] = 0
@@ -197,7 +197,7 @@ def laplacian_rows(Z: Array, pairs: Array, slopes: Array, out: Array) -> None:
             out[b, u] -= pull
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def squares_from_products(products: Array) -> None:
     """Turn the matrix Z Zᵀ into the matrix of squared distances, in place."""
     n = len(products)

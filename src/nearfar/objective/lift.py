@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.points import Floats, Indices, Points, Rows, SparseRows
 from nearfar.data.scratch import Scratch
 from nearfar.errors import InvalidInput
@@ -145,7 +145,7 @@ def rbf_lift(n_features: int, dim: int, width: float, scale: NDArray[np.float64]
     return Lift(weights, phases)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+@compiled(error_model="numpy", fastmath={"contract", "nsz"})
 def _waves(sums: Floats, phases: Floats, height: np.float32) -> None:
     """``sums = height · cos(sums + phases)``, in place and in one pass, within about 2e-7 · height.
 
@@ -167,7 +167,7 @@ def _waves(sums: Floats, phases: Floats, height: np.float32) -> None:
             row[j] = height * (sine * t)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _subtract(rows: Floats, left: Indices, right: Indices, out: Floats) -> None:
     """``out[i] = rows[left[i]] - rows[right[i]]``."""
     for i in range(len(out)):

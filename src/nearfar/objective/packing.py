@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.points import Floats
 from nearfar.data.scratch import Scratch
 from nearfar.objective.vectors import LANES, LONG, NUMBERS, WORD, WORDS, emitting, long, vector_at, words
@@ -126,7 +127,7 @@ def _rounded(builder: Any, first: Any, second: Any) -> Any:
     return builder.or_(builder.or_(sign, second), first)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def ending_in(lower: Any, number: Any) -> Any:
     """The same for one number: of those that end in these lower bits, the nearest. All are words."""
     size = max(number & np.uint32(_SIZE), np.uint32(_SMALLEST))
@@ -147,7 +148,7 @@ def emit_unpacked(builder: Any, address: Any, count: int, number_bytes: int) -> 
 _write_as_it_is, _write_rounded = _tile_writer(4), _tile_writer(2)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _pack(base: Array, chosen: Array, places: Array, tile: int, number_bytes: int, packed: Array) -> None:
     n, k = len(chosen), base.shape[1]
     last = np.zeros(tile, np.float32)

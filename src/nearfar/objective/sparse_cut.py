@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.points import SparseRows
 from nearfar.data.scratch import Scratch
 from nearfar.objective.packing import ending_in
@@ -159,7 +159,7 @@ def _empty(
     )
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _count(starts: Array, columns: Array, step: int, touched: Array, counts: Array) -> None:
     """How often each of the touched columns stands in every ``step``-th row."""
     for t in range(len(touched)):
@@ -169,7 +169,7 @@ def _count(starts: Array, columns: Array, step: int, touched: Array, counts: Arr
             counts[columns[j]] += np.uint32(1)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _encode(ordered: Array, counts: Array, n_rows: int, shifts: Array, first_sources: Array, codes: Array) -> int:
     """Choose each span's blocks: the smallest with enough entries a visit. How many blocks there are is returned."""
     n_blocks = 0
@@ -187,7 +187,7 @@ def _encode(ordered: Array, counts: Array, n_rows: int, shifts: Array, first_sou
     return n_blocks
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _cut(
     starts: Array, columns: Array, values: Array, codes: Array, n_blocks: int, places: Array,
     first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, entries: Array, rounded: bool,
@@ -220,7 +220,7 @@ def _cut(
                 entries[position] = np.uint64(values[j]) << np.uint64(32) | np.uint64(source)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _transpose(
     cut_groups: Array, cut_visits: Array, cut_targets: Array, cut_first: Array, cut_entries: Array,
     blocks: Array, shifts: Array, number: Array, n_targets: int, sources: Any, places: Array,
@@ -260,7 +260,7 @@ def _transpose(
                         entries[position] = cut_entries[j] & ~sources | becomes
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _arrange(
     places: Array, n_targets: int, by_target: bool,
     first_groups: Array, first_visits: Array, targets: Array, first_entries: Array,

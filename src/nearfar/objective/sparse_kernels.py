@@ -33,10 +33,11 @@ from itertools import chain
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.points import Floats
 from nearfar.data.scratch import Scratch
 from nearfar.objective.packing import STEP, TILES, Packed, aligned, emit_unpacked
@@ -196,7 +197,7 @@ def _not_unrolled(module: Any) -> Any:
 _visit = _visitor()
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _multiply(
     first_groups: Array, first_visits: Array, targets: Array, first_entries: Array, entries: Array,
     first_sources: Array, results: Array, packed: Array, tile: int, number_bytes: int, n_sources: int, sums: Array,

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.objective.prefetch import bring_near
 
 Array = NDArray[Any]
@@ -27,7 +28,7 @@ def _ask_for(rows: Array, features: Array, i: int) -> None:
         bring_near(rows.ctypes.data + features[i + _AHEAD] * rows.strides[0], rows.strides[0])
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+@compiled(error_model="numpy", fastmath=_SAFE)
 def sgd(Lt: Array, features: Array, gradient: Array, step_size: float) -> None:
     step = np.float32(step_size)
     for i in range(len(features)):
@@ -37,7 +38,7 @@ def sgd(Lt: Array, features: Array, gradient: Array, step_size: float) -> None:
             row[u] -= step * g[u]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+@compiled(error_model="numpy", fastmath=_SAFE)
 def momentum(Lt: Array, velocity: Array, features: Array, gradient: Array, step_size: float, keep: float) -> None:
     step, kept = np.float32(step_size), np.float32(keep)
     for i in range(len(features)):
@@ -49,7 +50,7 @@ def momentum(Lt: Array, velocity: Array, features: Array, gradient: Array, step_
             row[u] -= step * v[u]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+@compiled(error_model="numpy", fastmath=_SAFE)
 def adagrad(Lt: Array, squares: Array, features: Array, gradient: Array, step_size: float) -> None:
     step = np.float32(step_size)
     for i in range(len(features)):
@@ -61,7 +62,7 @@ def adagrad(Lt: Array, squares: Array, features: Array, gradient: Array, step_si
             row[u] -= step * g[u] / (np.sqrt(q[u]) + _TINY)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+@compiled(error_model="numpy", fastmath=_SAFE)
 def adam(
     Lt: Array, moments: Array, counts: Array, features: Array, gradient: Array,
     step_size: float, keep_mean: float, keep_square: float,
@@ -84,7 +85,7 @@ def adam(
             row[u] -= step * m[u] / (np.sqrt(q[u] * square_bias) + _TINY)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SAFE)
+@compiled(error_model="numpy", fastmath=_SAFE)
 def row_scaled(Lt: Array, squares: Array, features: Array, gradient: Array, step_size: float, keep: float) -> None:
     """A worker's own step where the server's rule is adaptive: one running mean square a row, not one an entry."""
     for i in range(len(features)):
@@ -100,14 +101,14 @@ def row_scaled(Lt: Array, squares: Array, features: Array, gradient: Array, step
             row[u] -= step * g[u]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def stamp(versions: Array, features: Array, version: int) -> None:
     """Note that the rows of ``features`` changed at this version."""
     for i in range(len(features)):
         versions[features[i]] = version
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def copy_newer(Lt: Array, versions: Array, features: Array, first_feature: int, local: Array, known: Array) -> None:
     """Copy the rows of ``features`` that changed since they were last copied; ``Lt`` begins at ``first_feature``."""
     for i in range(len(features)):
@@ -118,7 +119,7 @@ def copy_newer(Lt: Array, versions: Array, features: Array, first_feature: int, 
             known[feature] = versions[row]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def all_finite(Lt: Array) -> bool:
     """Whether L holds no NaN and no infinity."""
     for i in range(len(Lt)):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.formats.text import (
     BLANK,
     COMMENT,
@@ -135,7 +135,7 @@ def fields_of(line: str, delimiter: int) -> list[str]:
     return [field[1:-1] if len(field) > 1 and field[0] == field[-1] == '"' else field for field in fields]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _split(
     text: Bytes, position: int, delimiter: int, spans: Array, lines: Array, row: int, line: int
 ) -> tuple[int, int, int]:
@@ -155,7 +155,7 @@ def _split(
     return position, row, line
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _split_loose(text: Bytes, i: int, spans: Array) -> tuple[int, int]:
     """Split one line at blanks, or at commas; its end and the number of fields, -1 if they are not as many as spans."""
     field, commas, apart_by_blanks = 0, 0, False
@@ -179,7 +179,7 @@ def _split_loose(text: Bytes, i: int, spans: Array) -> tuple[int, int]:
     return i, field if sound else -1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _split_strict(text: Bytes, i: int, delimiter: int, spans: Array) -> tuple[int, int]:
     """Split one line at each delimiter; its end and the number of fields, -1 if they are not as many as spans."""
     i = _within(text, i, delimiter)
@@ -207,7 +207,7 @@ def _split_strict(text: Bytes, i: int, delimiter: int, spans: Array) -> tuple[in
     return i - 1, len(spans)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _within(text: Bytes, i: int, delimiter: int) -> int:
     """Where the blanks from ``i`` on end, or a delimiter, which may be one of them, stands."""
     while text[i] != delimiter and (text[i] == BLANK or text[i] == TAB or text[i] == RETURN):
@@ -215,7 +215,7 @@ def _within(text: Bytes, i: int, delimiter: int) -> int:
     return i
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _convert(text: Bytes, spans: Array, columns: Array, out: Array, start: int) -> int:
     """Fill ``out`` with numbers, from its entry ``start`` on; the entry that needs a closer look is returned."""
     first = start // len(columns)
@@ -229,7 +229,7 @@ def _convert(text: Bytes, spans: Array, columns: Array, out: Array, start: int) 
     return out.size
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _plain_whole(text: Bytes, spans: Array, out: Array) -> bool:
     """Whether all fields are whole numbers that print as they are written; ``out`` receives them."""
     for row in range(len(out)):
@@ -247,7 +247,7 @@ def _plain_whole(text: Bytes, spans: Array, out: Array) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _copy_letters(text: Bytes, spans: Array, out: Array) -> None:
     for row in range(len(out)):
         for i in range(spans[row, 1] - spans[row, 0]):

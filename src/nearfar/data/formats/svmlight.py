@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.formats.table import Choice, Table
 from nearfar.data.formats.text import (
     BLANK,
@@ -93,7 +93,7 @@ class _Parsed:
         return Table(points, self._labels[: self.n_rows], size=len(self._text))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _parse_lines(
     text: Bytes, position: int, counted: bool, labels: Array, starts: Array, columns: Array, values: Array, row: int,
     entry: int,
@@ -135,7 +135,7 @@ def _parse_lines(
     return position, row, entry, lines
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _word(text: Bytes, i: int) -> tuple[int, int]:
     """Where the word from ``i`` on ends, and where its colon is: negative if it has none, or several."""
     colon = -1
@@ -146,7 +146,7 @@ def _word(text: Bytes, i: int) -> tuple[int, int]:
     return i, colon
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _index(text: Bytes, start: int, end: int) -> int:
     """The whole number in ``text[start:end]``, or -1 if there is none, or one too large."""
     index = 0 if start < end else -1

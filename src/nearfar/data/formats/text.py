@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.errors import InvalidFile
 
 Bytes = NDArray[np.uint8]
@@ -68,7 +68,7 @@ def parsed_number(word: str) -> float | None:
         return None
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def past_blanks(text: Bytes, i: int) -> int:
     """Where the blanks from ``i`` on end."""
     while text[i] == BLANK or text[i] == TAB or text[i] == RETURN:
@@ -76,7 +76,7 @@ def past_blanks(text: Bytes, i: int) -> int:
     return i
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def past_line(text: Bytes, i: int) -> int:
     """Where the line after the one of ``i`` begins."""
     while text[i] != NEWLINE:
@@ -84,7 +84,7 @@ def past_line(text: Bytes, i: int) -> int:
     return i + 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def number(text: Bytes, start: Whole, end: Whole) -> tuple[float, bool]:
     """The number in ``text[start:end]`` and True, or 0 and False if it needs a closer look.
 
@@ -115,7 +115,7 @@ def number(text: Bytes, start: Whole, end: Whole) -> tuple[float, bool]:
     return -value if negative else value, clear
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _power(text: Bytes, start: Whole, end: Whole) -> tuple[int, bool]:
     """The power of ten in ``e+12`` and the like."""
     i = start + 1
@@ -131,7 +131,7 @@ def _power(text: Bytes, start: Whole, end: Whole) -> tuple[int, bool]:
     return -power if negative else power, True
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _scaled(mantissa: Any, exponent: int) -> tuple[float, bool]:
     """``mantissa * 10**exponent``, and whether that is sure to be right as float32."""
     if mantissa == 0:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from nearfar.compiled import compiled
 from nearfar.data.points import Floats, SparseRows
 from nearfar.data.scratch import Scratch
 from nearfar.engine.ray_cluster.shared_slots import SharedSlots
@@ -112,7 +112,7 @@ def lengthened(values: Array) -> Floats:
     return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _upper_halves(bits: Array, out: Array) -> None:
     for i in range(len(bits)):
         one = bits[i]
