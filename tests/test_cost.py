@@ -53,6 +53,8 @@ def test_which_way_is_cheaper(n_pairs, n_distinct, sparse, n_features, points):
         (1000, 2150, 21_504, 1000, "blocks"),
         (1000, 2150, 21_504, 10, "entries"),  # too few numbers a column to fill a tile
         (1000, 200, 75_000, 100, "entries"),  # columns are used too seldom
+        (300_000, 10, 100_000, 64, "entries"),  # a row has hardly any of them beside each other
+        (40_000, 100, 50_000, 256, "blocks"),
         (1000, 400, 784, 600, "dense"),
         (0, 0, 0, 1000, "entries"),
     ],

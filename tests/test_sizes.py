@@ -1,5 +1,6 @@
 """What is counted is what is allocated, and what does not fit is refused before it is taken."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -31,10 +32,11 @@ from nearfar.model.preparation import prepare
 def anonymous():
     return 1024 * int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("RssAnon")))
 
-d, k, sparse, workers = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "sparse", int(sys.argv[4])
-X = sp.random(2000, d, 50 / d, "csr", np.float32, random_state=0) if sparse else np.ones((2000, d), np.uint8)
-if not sparse:
-    X[:] = np.random.default_rng(0).integers(0, 255, X.shape)
+d, k, nonzeros, workers = map(int, sys.argv[1:])
+if nonzeros < d:
+    X = sp.random(2000, d, nonzeros / d, "csr", np.float32, random_state=0)
+else:
+    X = np.random.default_rng(0).integers(0, 255, (2000, d), dtype=np.uint8)
 y = np.arange(2000) % 10
 small = nf.TrainingSettings(rank=2, steps=3, workers=workers, held_out=100)
 nf.train(X, y, small)
@@ -51,18 +53,20 @@ watching.start()
 nf.train(X, y, settings)
 stop.set(); watching.join()
 sizes = prepare(X, nf.Labels(y), settings, labels=None, loss=None, start=None).sizes
-print(most[0] - before, sum(sizes.memory.values()) - sizes.memory["Python and libraries"])
+print(most[0] - before, sum(sizes.memory.values()) - sizes.memory["Python and libraries"], sizes.shares_packed_copies)
 """
 
 
 @pytest.mark.parametrize(
-    ("d", "k", "kind", "workers"), [(10_000, 500, "dense", 1), (10_000, 500, "dense", 2), (100_000, 200, "sparse", 2)]
+    ("d", "k", "nonzeros", "workers"),
+    [(10_000, 500, 10_000, 1), (10_000, 500, 10_000, 2), (100_000, 200, 50, 2), (10_000, 1000, 500, 2)],
 )
-def test_the_sum_is_what_a_run_allocates(d, k, kind, workers):
-    ended = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(d), str(k), kind, str(workers)], capture_output=True, text=True, check=True
-    )
-    seen, counted = map(float, ended.stdout.split())
+def test_the_sum_is_what_a_run_allocates(d, k, nonzeros, workers):
+    run = [sys.executable, "-c", WATCHED, *map(str, (d, k, nonzeros, workers))]
+    ended = subprocess.run(run, capture_output=True, text=True, check=True)
+    seen, counted, shares = ended.stdout.split()
+    assert (shares == "True") == (nonzeros == 500)
+    seen, counted = float(seen), float(counted)
     assert 0.75 < counted / seen < 1.3, f"counted {memory_text(counted)}, seen {memory_text(seen)}"
 
 
@@ -75,18 +79,23 @@ FAR = Sizes(
 def test_where_a_metric_is_far_pushes_share_a_pass_and_workers_have_no_copies():
     apart = replace(FAR, hands_over=False)
     assert FAR.goes_in_pairs
-    assert FAR.packs_from_server
+    assert FAR.shares_packed_copies
+    assert FAR.memory["packed copies of L"] == 4 * FAR.L_bytes
+    assert replace(FAR, rounded=True).memory["packed copies of L"] == 2 * FAR.L_bytes
     assert (FAR.memory["workers' copies of L"], FAR.pull_bytes) == (0, 0)
     assert apart.memory["workers' copies of L"] == 2 * FAR.L_bytes
     assert replace(FAR, begins_small=True).memory["workers' copies of L"] == 2 * FAR.L_bytes
-    assert FAR.update_bytes / FAR.L_bytes == 4  # the gradient, and half of the way there and back of three arrays
+    # The gradient, half of the way there and back of three arrays, and half of a packed copy.
+    assert FAR.update_bytes / FAR.L_bytes == 4.5
+    assert replace(FAR, slots=1).update_bytes / FAR.L_bytes == 9  # the copy by a pass of its own
     assert apart.update_bytes / FAR.L_bytes == 7
     few = replace(FAR, batch=replace(FAR.batch, touched=2000, entries=100))
     assert (
         few.update_bytes == replace(few, hands_over=False).update_bytes
     )  # of different rows, a pass has nothing shared
     for other in (few, replace(FAR, workers=1), replace(FAR, rank=100), replace(FAR, batch=DENSE.batch)):
-        assert not other.packs_from_server
+        assert not other.shares_packed_copies
+        assert other.memory["packed copies of L"] == 0
         assert other.pull_bytes > 0
     assert not replace(FAR, slots=1).goes_in_pairs
 
@@ -148,10 +157,26 @@ def points():
 
 
 def test_too_little_memory_is_refused_with_the_sum_and_leaves_nothing(points, tmp_path):
-    settings = nf.TrainingSettings(rank=400, memory="195MB", workers=2)
-    with pytest.raises(InvalidSettings, match=r"memory is 195MB, but this run takes .* MB: .*L 640 KB.*lower rank"):
+    settings = nf.TrainingSettings(rank=400, memory="205MB", workers=2)
+    with pytest.raises(InvalidSettings, match=r"memory is 205MB, but this run takes .* MB: .*L 640 KB.*lower rank"):
         nf.train(points, np.arange(300) % 3, settings, run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("rank", "lift"), [(400, "none"), (1, "none"), (40, "rbf")])
+def test_where_nothing_can_be_lowered_the_least_that_the_data_take_is_said(points, rank, lift):
+    settings = nf.TrainingSettings(rank=rank, memory="10MB", lift=lift)
+    with pytest.raises(InvalidSettings, match="such data take at least") as raised:
+        nf.train(points, np.arange(300) % 3, settings)
+    assert "lower" not in str(raised.value)
+    least = re.search(r"at least (\S+ MB)", str(raised.value))[1]
+    enough = memory_text(1.01 * memory_bytes(least))
+    smallest = nf.TrainingSettings(
+        rank=1, memory=enough, lift=lift, lift_dim=1, block_size=4, update_rule="sgd", steps=2, schedule="constant"
+    )
+    assert nf.train(points, np.arange(300) % 3, smallest).history[-1].step == 2
+    with pytest.raises(InvalidSettings, match=r"lower .*rank"):
+        nf.train(points, np.arange(300) % 3, nf.TrainingSettings(rank=rank, memory=enough, workers=99, lift=lift))
 
 
 def test_memory_that_is_enough_changes_nothing_but_the_gradients_under_way(points):

@@ -66,7 +66,7 @@ class TrainingDisplay:
         ap = "" if report.ap is None else f"  AP {report.ap:.4f}"
         workers = f"{self._workers} worker{'s' if self._workers > 1 else ''}"
         return (
-            f"step {report.step}  objective {report.objective:.4f}{ap}  {_short(report.pairs_per_second)} pairs/s  "
+            f"step {report.step}  objective {report.objective_text}{ap}  {_short(report.pairs_per_second)} pairs/s  "
             f"staleness {report.staleness_mean:.1f}  {workers}"
         )
 
@@ -142,7 +142,8 @@ def print_plan(plan: Plan) -> None:
     limits = sorted(plan.limits.items(), key=lambda limit: -limit[1])
     sections = {
         "memory of a process": [(name, memory_text(part)) for name, part in plan.memory.items() if part]
-        + [("in all", memory_text(sum(plan.memory.values())))],
+        + [("in all", memory_text(sum(plan.memory.values())))]
+        + ([] if plan.fits else [("too much: training refuses more than", memory_text(plan.allowed))]),
         f"a step: {_short(batch.pairs)} pairs, {batch.rows} rows of {batch.entries:.0f} entries": [
             *((name, duration_text(seconds)) for name, seconds in step.items() if seconds),
             ("push", memory_text(sizes.gradient_bytes)),

@@ -4,31 +4,33 @@ Work, traffic and memory are counted (sizes.py); the rates at which this machine
 on a few real batches, of a small L, by the very code that trains.
 """
 
+import contextlib
 import math
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from nearfar.data.constraints import Constraints, Labels, Pairs
-from nearfar.data.points import Floats
-from nearfar.model.preparation import Prepared, prepare
-from nearfar.model.run_sizes import fitted
+from nearfar.data.constraints import Constraints
+from nearfar.data.points import Floats, as_points
+from nearfar.data.stand_in import PROBED_RANK, Shape, stand_in
+from nearfar.model.preparation import Prepared, chosen_rank, prepare
+from nearfar.model.run_sizes import allowed_memory, fitted
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.parameter_server import update_kernels
+from nearfar.parameter_server.clocks import Clocks
+from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import UpdateRule
+from nearfar.parameter_server.worker import gradient_of_packed
 from nearfar.settings import TrainingSettings
 from nearfar.sizes import Rates, Sizes
-
-PROBED_RANK = 1024
-"""The largest rank that rates are measured with; they are the same beyond it."""
 
 _SECONDS = 0.6
 """How long each part is measured, at the least."""
@@ -36,9 +38,8 @@ _FEWEST_ROUNDS = 3
 _SETTLING = 12
 """Steps before rates are measured. Pairs beyond the margin have no part in the backward product, and at the start there
 are fewer of them than soon after."""
-_FEWEST_POINTS, _MOST_POINTS = 2000, 100_000
-_STAND_IN_BYTES = 256 << 20
-_CLASSES = 20
+_HARDLY = 1e-9
+"""A step size at which L stays as it is, nearly."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ class Plan:
     """Bytes a second between two machines."""
     constraints: float = 0.0
     """In one pass; points, where blocks of them are drawn."""
+    allowed: float = math.inf
+    """Bytes that a process may take; training refuses to take more."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is memory for it."""
+        return sum((self.sizes if self.machines == 1 else self).memory.values()) <= self.allowed
 
     @property
     def compute_seconds(self) -> dict[str, float]:
@@ -117,6 +125,7 @@ class Plan:
         return {
             "memory": self.memory,
             "memory_bytes": sum(self.memory.values()),
+            "fits": self.fits,
             "push_bytes": self.sizes.gradient_bytes,
             "pull_bytes": self.sizes.pull_bytes / 2,
             "network_bytes": self.network_bytes,
@@ -135,7 +144,6 @@ def plan(
     constraints: Constraints,
     settings: TrainingSettings,
     *,
-    n_constraints: float | None = None,
     machines: int = 1,
     bandwidth: float = 1.25e9,
     busy: int | None = None,
@@ -147,8 +155,6 @@ def plan(
     points, constraints
         As for :func:`~nearfar.train`, or like those: a sample of the points will do.
     settings : TrainingSettings
-    n_constraints : float, optional
-        Constraints, or points where blocks of them are drawn, in one pass; by default as many as are given.
     machines : int
         Machines, each with these workers and as fast as this one.
     bandwidth : float
@@ -156,37 +162,71 @@ def plan(
     busy : int, optional
         Cores that are busy while rates are measured; by default as many as will be.
     """
-    small = replace(settings, rank=min(settings.rank or PROBED_RANK, PROBED_RANK), memory=None)
-    if settings.rank is None or settings.rank <= PROBED_RANK:
-        small = replace(small, rank=settings.rank)
+    rank = chosen_rank(settings, as_points(points).n_features)
+    prepared, rates = _probed(points, constraints, settings, min(rank, PROBED_RANK), busy)
+    return _plan(replace(prepared.sizes, rank=rank), rates, settings, len(constraints), machines, bandwidth)
+
+
+def plan_of_shape(
+    shape: Shape,
+    pairs: int | None,
+    settings: TrainingSettings,
+    *,
+    machines: int = 1,
+    bandwidth: float = 1.25e9,
+) -> Plan:
+    """Plan for points that are not there: rates are measured on random ones, and on smaller ones where these are huge.
+
+    Parameters
+    ----------
+    shape : Shape
+    pairs : int or None
+        Pairs to learn from; None for labels.
+    settings, machines, bandwidth
+        As for :func:`plan`.
+    """
+    rank = chosen_rank(settings, shape.features)
+    lift_dim = None if settings.lift == "none" else settings.lift_dim
+    probed, probed_rank = shape.probed(rank, lift_dim)
+    small = replace(settings, start="random")  # to random points all starts are alike, and others take long
+    prepared, rates = _probed(*stand_in(probed, pairs is not None), small, probed_rank)
+    sizes = replace(_enlarged(prepared.sizes, probed, shape), rank=rank)
+    if lift_dim is not None:  # an entry is made of all that is stored of a point
+        rates = replace(rates, gather=rates.gather * probed.stored / shape.stored)
+    return _plan(sizes, rates, settings, pairs or shape.points, machines, bandwidth)
+
+
+def _probed(
+    points: Any, constraints: Constraints, settings: TrainingSettings, rank: int, busy: int | None = None
+) -> tuple[Prepared, Rates]:
+    """A job on these points with an L of this rank, and the rates measured on it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is odd about the data, training will tell
+        small = replace(settings, rank=rank, memory=None)
         prepared = prepare(points, constraints, small, labels=None, loss=None, start=None)
-    rates = measured_rates(prepared, prepared.sizes, busy)
-    sizes = fitted(replace(prepared.sizes, rank=settings.rank or prepared.rank), settings)
+    return prepared, measured_rates(prepared, prepared.sizes, busy)
+
+
+def _enlarged(sizes: Sizes, probed: Shape, shape: Shape) -> Sizes:
+    """The sizes of a job on points of one shape, from those of the same on points of a smaller one."""
+    if probed == shape:
+        return sizes
+    if sizes.lift_features:
+        return replace(sizes, lift_features=shape.features)
+    batch = sizes.batch
+    entries, touched = batch.entries * shape.stored / probed.stored, shape.features
+    if shape.nonzeros is not None:  # of evenly spread ones, some fall on the same feature
+        touched = round(-shape.features * math.expm1(-batch.rows * entries / shape.features))
+    return replace(sizes, n_features=shape.features, batch=replace(batch, entries=entries, touched=touched))
+
+
+def _plan(
+    sizes: Sizes, rates: Rates, settings: TrainingSettings, constraints: float, machines: int, bandwidth: float
+) -> Plan:
+    sizes = fitted(sizes, settings)
     if machines > 1:
         sizes = replace(sizes, hands_over=False)
-    count = len(constraints) if n_constraints is None else n_constraints
-    return Plan(sizes, rates, os.cpu_count() or 1, machines, bandwidth, count)
-
-
-def stand_in(n_points: int, n_features: int, nonzeros: int | None, pairs: bool) -> tuple[Any, Constraints]:
-    """Random points of this shape, and constraints among them: few, but such that batches are as they will be."""
-    rng = np.random.default_rng(0)
-    stored = nonzeros or n_features
-    count = max(_FEWEST_POINTS, min(n_points, _MOST_POINTS, _STAND_IN_BYTES // (8 * stored)))
-    points: Any
-    if nonzeros is None:
-        points = rng.random((count, n_features), dtype=np.float32)
-    else:
-        columns = np.sort(rng.integers(n_features, size=(count, nonzeros)), axis=1).astype(np.int32)
-        values, starts = rng.random(count * nonzeros, dtype=np.float32), np.arange(count + 1) * nonzeros
-        points = sp.csr_matrix((values, columns.ravel(), starts), shape=(count, n_features))
-    if not pairs:
-        return points, Labels(np.arange(count) % _CLASSES)
-    left = rng.integers(count, size=(2, 10 * count))
-    right = (left + rng.integers(1, count, size=left.shape)) % count
-    return points, Pairs(*np.stack((left, right), axis=2))
+    return Plan(sizes, rates, os.cpu_count() or 1, machines, bandwidth, constraints, allowed_memory(settings))
 
 
 def measured_rates(prepared: Prepared, sizes: Sizes, busy: int | None = None) -> Rates:
@@ -199,12 +239,12 @@ def measured_rates(prepared: Prepared, sizes: Sizes, busy: int | None = None) ->
         gradient = _seconds([probe.gradient for probe in probes])
         pull = _seconds([probe.pull for probe in probes])
         update = _seconds([probe.update for probe in probes])
-    one = replace(sizes, has_copies=True, hands_over=False)  # as the probes do it
+    own = replace(sizes, has_copies=True, hands_over=False)  # as the probes do it
     return Rates(
         gather=sizes.batch.rows * sizes.batch.entries / gather,
         products=sizes.flops / gradient,
-        pull=one.pull_bytes / pull,
-        update=one.update_bytes / update,
+        pull=own.pull_bytes / pull,
+        update=(2 * sizes.update_bytes if sizes.goes_in_pairs else own.update_bytes) / update,
     )
 
 
@@ -214,22 +254,29 @@ def _settled(prepared: Prepared, update_rule: str) -> Floats:
     for _ in range(_SETTLING):
         probe.gather()
         probe.gradient()
-        probe.update(prepared.step_size)
+        probe.step(prepared.step_size)
     return probe.Lt
 
 
 class _Probe:
-    """One thread's work on a batch, part by part."""
+    """One thread's work on a batch, part by part, in the forms that it takes in training."""
 
     def __init__(self, prepared: Prepared, Lt: Floats, update_rule: str, number: int) -> None:
         self._kernel = GradientKernel(prepared.points, prepared.loss, prepared.rank, rounded=prepared.sizes.rounded)
         self._gatherer = Gatherer(prepared.points, prepared.rank)
         self._sampler, self._number, self._clock = prepared.sampler, number, prepared.sampler.settled
         self.Lt, self._local, self._gradient = Lt.copy(), np.empty_like(Lt), Gradient.empty()
-        self._rule = UpdateRule(update_rule, *Lt.shape)
+        self._sizes, self._rule = prepared.sizes, UpdateRule(update_rule, *Lt.shape)
+        self._server = Server(self.Lt, self._rule, Clocks(math.inf), lambda _: 0.0, capacity=2)
         self._versions, self._known = np.zeros(len(Lt), np.int64), np.empty(len(Lt), np.int64)
+        self._is_packed = False
         self.gather()
         self.gradient()
+        self._another: Gradient | None = None
+        if self._sizes.goes_in_pairs:
+            self._another, self._gradient = self._gradient, Gradient.empty()
+            self.gather()
+            self.gradient()
 
     def gather(self) -> None:
         self._batch = self._sampler.batch(self._number % self._sampler.n_shards, self._clock)
@@ -237,35 +284,50 @@ class _Probe:
         self._clock += 1
 
     def gradient(self) -> None:
-        self._kernel.gradient(self.Lt, self._batch, self._rows, self._gradient)
+        shares = self._sizes.shares_packed_copies
+        products = self._kernel.products_of_packed(self._rows) if shares else None
+        if products:
+            self._is_packed = True
+            gradient_of_packed(self._server, products, self._kernel, self._batch, self._rows, self._gradient)
+        else:
+            self._kernel.gradient(self.Lt, self._batch, self._rows, self._gradient)
 
     def pull(self) -> None:
         self._known[self._gradient.features] = -1
         update_kernels.copy_newer(self.Lt, self._versions, self._gradient.features, 0, self._local, self._known)
 
-    def update(self, step_size: float = 1e-9) -> None:
+    def step(self, step_size: float) -> None:
         self._rule.apply(self.Lt, [self._gradient], [step_size])
+        self._server.version += 1
+
+    def update(self) -> None:
+        """For two pushes, where they go in pairs; L is then packed on the way, if it is to be."""
+        if self._another is None:
+            self._rule.apply(self.Lt, [self._gradient], [_HARDLY])
+            return
+        with self._server.packed() if self._is_packed else contextlib.nullcontext() as packed:
+            self._rule.apply(self.Lt, [self._gradient, self._another], [_HARDLY, _HARDLY], packed)
 
 
 def _seconds(parts: list[Callable[[], None]]) -> float:
     """Seconds of one call, the median over all calls, while every thread does nothing else."""
-    taken: list[float] = []
     ready = threading.Barrier(len(parts))
 
-    def repeat(part: Callable[[], None]) -> None:
-        part()
-        ready.wait()
+    def repeat(part: Callable[[], None]) -> list[float]:
+        try:
+            part()
+        except BaseException:
+            ready.abort()  # the others would wait for ever
+            raise
+        with contextlib.suppress(threading.BrokenBarrierError):
+            ready.wait()
         own: list[float] = []
         end = time.perf_counter() + _SECONDS
         while len(own) < _FEWEST_ROUNDS or time.perf_counter() < end:
             began = time.perf_counter()
             part()
             own.append(time.perf_counter() - began)
-        taken.extend(own)
+        return own
 
-    threads = [threading.Thread(target=repeat, args=(part,)) for part in parts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return float(np.median(taken))
+    with ThreadPoolExecutor(len(parts)) as threads:
+        return float(np.median([seconds for own in threads.map(repeat, parts) for seconds in own]))

@@ -116,7 +116,7 @@ class TrainingSettings:
         None, "steps between reports; by default so that judging costs 1/30 of the work, or less in a long run"
     )
     checkpoint_every: float = _setting(
-        10.0, "seconds between checkpoints; of a large L, fifty times what writing one takes"
+        10.0, "seconds between checkpoints; of a large L, a hundred times what writing one takes"
     )
     keep_checkpoints: int = _setting(3, "newest checkpoints kept")
 

@@ -97,8 +97,8 @@ class Sizes:
         return self.hands_over and cost.is_far(self.L_bytes, self.workers * self.threads_per_worker) and self.slots > 1
 
     @property
-    def packs_from_server(self) -> bool:
-        """Whether workers pack their batches' rows of L from the server's, and have no other copy of it."""
+    def shares_packed_copies(self) -> bool:
+        """Whether workers read the server's packed copies of L, and have none of their own."""
         batch = self.batch
         return (
             self.hands_over
@@ -111,7 +111,17 @@ class Sizes:
     @property
     def copied_rows(self) -> int:
         """Rows of L that a step brings up to date in its worker's copy."""
-        return self.batch.touched if self.has_copies and not self.packs_from_server else 0
+        return self.batch.touched if self.has_copies and not self.shares_packed_copies else 0
+
+    @property
+    def number_bytes(self) -> int:
+        """Of a number in packed rows."""
+        return 2 if self.rounded else _FLOAT
+
+    @property
+    def packed_copy_bytes(self) -> float:
+        """One packed copy of L, where workers share those."""
+        return self.number_bytes * self.n_features * self.rank if self.shares_packed_copies else 0.0
 
     @property
     def gradient_bytes(self) -> float:
@@ -122,12 +132,12 @@ class Sizes:
     def batch_bytes(self) -> float:
         """What one computing thread holds of a step: rows, projections, coefficients, and all pairs of a block."""
         batch = self.batch
-        number_bytes = 2 if self.rounded else _FLOAT
-        now_ahead_and_in_both_products = 2 * _SPARSE_ENTRY + 2 * 2 * number_bytes
+        now_ahead_and_in_both_products = 2 * _SPARSE_ENTRY + 2 * 2 * self.number_bytes
         gathered = batch.rows * batch.entries * (now_ahead_and_in_both_products if batch.is_sparse else _FLOAT)
         projections = 2 * _FLOAT * batch.rows * self.rank
         among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
-        packed = number_bytes * batch.touched * self.rank if self._form == "blocks" else 0.0
+        packed_rows = batch.rows if self.shares_packed_copies else max(batch.rows, batch.touched)
+        packed = self.number_bytes * packed_rows * self.rank if self._form == "blocks" else 0.0
         made_dense = _FLOAT * batch.rows * batch.touched if batch.is_sparse and self._form == "dense" else 0.0
         lifting = _FLOAT * batch.rows * self.lift_features
         return gathered + projections + among_all + packed + made_dense + lifting
@@ -148,10 +158,16 @@ class Sizes:
 
     @property
     def update_bytes(self) -> float:
-        """What the server reads and writes to apply a push: the gradient once, L and the state twice, or for a pair."""
+        """What the server reads and writes to apply a push: the gradient once, L and the state twice, or for a pair.
+
+        A packed copy of L is written by the pass for a pair, or else by one of its own.
+        """
         shared = self.goes_in_pairs and cost.are_most_features(self.batch.touched, self.n_features)
         passes = (1 if shared else 2) * (1 + _STATE_ARRAYS[self.update_rule])
-        return _FLOAT * self.batch.touched * self.rank * (1 + passes)
+        packing = 0.0
+        if self.shares_packed_copies:
+            packing = self.packed_copy_bytes / 2 if shared else self.packed_copy_bytes + self.L_bytes
+        return _FLOAT * self.batch.touched * self.rank * (1 + passes) + packing
 
     @property
     def pull_bytes(self) -> float:
@@ -198,6 +214,7 @@ class Sizes:
             "L": self.L_bytes,
             f"state of {self.update_rule}": _STATE_ARRAYS[self.update_rule] * self.L_bytes,
             "workers' copies of L": copies * self.L_bytes,
+            "packed copies of L": (self.workers * self.threads_per_worker + 2) * self.packed_copy_bytes,
             "snapshots under way": self.L_bytes + self.workers * self.gradient_bytes if self.is_simulated else 0.0,
             "gradients under way": self.workers * self.slots * self.gradient_bytes,
             "best L": self.L_bytes if self.keeps_best else 0.0,
@@ -207,8 +224,8 @@ class Sizes:
         }
 
 
-def memory_bytes(text: str) -> int:
-    """The bytes that a text like ``8GB`` says; KB, MB, GB and TB are powers of 1,000."""
+def memory_bytes(text: str, name: str = "memory") -> int:
+    """The bytes that a text like ``8GB`` says, in powers of 1,000; ``name`` names it in an error."""
     stripped = text.strip().upper().replace(" ", "")
     unit = next((unit for unit in ("TB", "GB", "MB", "KB", "B") if stripped.endswith(unit)), None)
     try:
@@ -216,7 +233,7 @@ def memory_bytes(text: str) -> int:
     except ValueError:
         number = -1.0
     if unit is None or not 0 < number < 1e9:
-        raise InvalidSettings(f"memory is {text!r}; expected a number and a unit, as in 8GB or 500MB")
+        raise InvalidSettings(f"{name} is {text!r}; expected a number and a unit, as in 8GB or 500MB")
     return int(number * _UNITS[unit])
 
 

@@ -80,7 +80,7 @@ def test_nothing_but_the_slot_travels_and_the_servers_part_is_applied(slots, ser
 def test_a_receipt_with_rows_comes_once_the_push_is_applied(slots, server):
     server.attach(0, slots.place)
     receipts = []
-    with server._server.unchanged():  # nothing can be applied yet
+    with server._server._changing:  # nothing can be applied yet
         asking = threading.Thread(target=lambda: receipts.append(server.push(0, sent_from(slots, 0), 0, 2)))
         asking.start()
         asking.join(0.3)
@@ -93,7 +93,7 @@ def test_a_receipt_with_rows_comes_once_the_push_is_applied(slots, server):
 
 def test_a_receipt_without_rows_may_come_earlier_so_the_push_is_copied(slots, server):
     server.attach(0, slots.place)
-    with server._server.unchanged():
+    with server._server._changing:
         assert server.push(0, sent_from(slots, 0)).taken
         slots[0][:] = 99
     assert len(server.applied(0, wait=5.0, gather=0)) == 1
@@ -111,7 +111,7 @@ def test_a_push_that_comes_again_is_answered_and_not_applied_again(slots, server
 def test_who_waits_for_a_push_of_an_era_that_ends_is_refused(slots, server):
     server.attach(0, slots.place)
     receipts = []
-    with server._server.unchanged():
+    with server._server._changing:
         asking = threading.Thread(target=lambda: receipts.append(server.push(0, sent_from(slots, 0), 0, 2)))
         asking.start()
         asking.join(0.2)

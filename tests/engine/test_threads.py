@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import scipy.sparse as sp
 import nearfar as nf
 from nearfar import cost
 from nearfar.engine.threads import ThreadsEngine
-from nearfar.errors import WorkerFailed
+from nearfar.errors import InvalidSettings, WorkerFailed
 from nearfar.model import training
+from nearfar.objective.fast_gradient import Gatherer
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.worker import Worker
 
@@ -173,18 +175,72 @@ def test_pushes_go_in_pairs_where_memory_is_far_and_nobody_waits_for_them(far, c
 
 
 @pytest.mark.parametrize(("far", "consistency"), [(0, "asp"), (0, "bsp"), (1 << 40, "asp")])
-def test_batches_that_need_most_of_a_far_metric_pack_it_from_the_server(far, consistency, monkeypatch):
+def test_batches_that_need_most_of_a_far_metric_read_the_servers_packed_copies(far, consistency, monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(600) % 3
     X = sp.csr_matrix(rng.random((600, 60)) < np.where(np.arange(60) % 3 == y[:, None], 0.3, 0.02), dtype=np.float32)
-    copied, pull = [], Server.pull
+    copied, read, pull, packed = [], [], Server.pull, Server.packed
+
+    def seen(server):
+        read.append(server.version)
+        return packed(server)
 
     def noted(server, features, local, known):
         copied.append(len(features))
         return pull(server, features, local, known)
 
     monkeypatch.setattr(Server, "pull", noted)
+    monkeypatch.setattr(Server, "packed", seen)
     monkeypatch.setattr(cost, "_FAR", far)
     history = nf.train(X, y, settings_of(consistency, rank=16, block_size=400)).history
     assert history[-1].objective < 0.8 * history[0].objective
-    assert (not copied) == (far == 0 and consistency == "asp")
+    shares = far == 0 and consistency == "asp"
+    assert (not copied, bool(read)) == (shares, shares)
+
+
+@pytest.mark.parametrize(
+    ("consistency", "threads", "steps"), [("bsp", 2, 5), ("bsp", 2, 6), ("ssp:1", 3, 7), ("ssp:1", 2, 7)]
+)
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("engine", ["threads", "simulated"])
+def test_threads_of_a_worker_that_wait_for_each_other_all_end_with_the_budget(
+    digits, engine, workers, consistency, threads, steps
+):
+    settings = settings_of(consistency, engine=engine, workers=workers, threads_per_worker=threads, steps=steps)
+    assert nf.train(*digits, settings).history[-1].step == steps
+
+
+@pytest.mark.parametrize("consistency", ["bsp", "ssp:1"])
+def test_of_a_worker_whose_thread_raises_no_other_thread_waits_for_ever(recorder, digits, consistency):
+    recorder.broken = {1: 5}
+    with pytest.warns(RuntimeWarning, match="worker 1 failed"):
+        result = nf.train(*digits, settings_of(consistency, threads_per_worker=2))
+    assert result.history[-1].step >= 50
+
+
+def test_a_gradient_is_applied_although_the_next_batch_cannot_be_gathered(monkeypatch, digits):
+    gathered = []
+    rows_of = Gatherer.rows_of
+
+    def broken(gatherer, batch):
+        if threading.current_thread().name == "worker 1":
+            gathered.append(batch)
+            if len(gathered) == 4:
+                raise OSError("the disk is gone")
+        return rows_of(gatherer, batch)
+
+    monkeypatch.setattr(Gatherer, "rows_of", broken)
+    with pytest.warns(RuntimeWarning, match="worker 1 failed"):
+        result = nf.train(*digits, settings_of("asp", steps=200))
+    assert result.history[-1].step == 200
+    assert next(one["steps"] for one in result.history[-1].workers if one["worker"] == 1) == 3
+
+
+@pytest.mark.parametrize("engine", ["threads", "simulated"])
+def test_more_workers_than_constraints_are_refused(digits, engine):
+    X = digits[0]
+    pairs = nf.Pairs(np.array([[0, 1], [2, 3], [4, 5]]), np.array([[0, 5], [1, 4], [2, 6], [3, 7]]))
+    settings = nf.TrainingSettings(engine=engine, workers=4, steps=8)
+    with pytest.raises(InvalidSettings, match="workers is 4, but there are only 3 pairs of one kind to learn from"):
+        nf.train(X, pairs, settings)
+    assert nf.train(X, pairs, replace(settings, workers=3)).history[-1].step == 8

@@ -120,5 +120,5 @@ def test_options_are_checked():
     for wrong in ({"servers": 0}, {"wire": "float16"}, {"placement": "here"}, {"bandwidth": -1}, {"hang_after": 0}):
         with pytest.raises(InvalidSettings, match=next(iter(wrong))):
             nf.RayOptions(**wrong)
-    with pytest.raises(InvalidSettings, match="memory is '2'"):
+    with pytest.raises(InvalidSettings, match="object_store is '2'"):
         nf.RayOptions(object_store="2")

@@ -85,7 +85,10 @@ WRONG = {
     "an unknown lift": (lambda: nf.LabelLearner(lift="poly").fit(X, LABELS), "expected one of none, rbf"),
     "an unknown number of components": (
         lambda: nf.LabelLearner(n_components="many").fit(X, LABELS), 'expected a whole number, "auto" or None'),
-    "more components than features": (lambda: nf.LabelLearner(n_components=6).fit(X, LABELS), "points have 5 features"),
+    "more components than features": (
+        lambda: nf.LabelLearner(n_components=6).fit(X, LABELS), "^n_components is 6, but points have 5 features"),
+    "no components": (
+        lambda: nf.LabelLearner(n_components=0).fit(X, LABELS), "^n_components is 0; expected more than 0"),
     "one class": (lambda: nf.LabelLearner().fit(X, np.zeros(20)), "at least two classes"),
     "labels that are measurements": (lambda: nf.LabelLearner().fit(X, RNG.normal(size=20)), "Unknown label type"),
     "labels too few": (lambda: nf.LabelLearner().fit(X, LABELS[:-1]), "inconsistent numbers of samples"),
@@ -102,7 +105,7 @@ WRONG = {
     "a strategy unknown": (
         lambda: pairs().fit(PAIRS, Y, calibration_params={"strategy": "best"}), "Strategy can either be"),
     "a threshold of text": (lambda: pairs().fit(PAIRS, Y).set_threshold("far"), "must be a real number"),
-    "workers of none": (lambda: pairs(n_workers=0).fit(PAIRS, Y), "workers is 0; expected more than 0"),
+    "workers of none": (lambda: pairs(n_workers=0).fit(PAIRS, Y), "^n_workers is 0; expected more than 0"),
     "serial with two workers": (lambda: pairs(engine="serial", n_workers=2).fit(PAIRS, Y), "use engine threads"),
     "a negative seed": (lambda: pairs(random_state=-1).fit(PAIRS, Y), "Seed must be between"),
     "a split of nothing": (lambda: next(nf.ApartSplit().split(np.zeros((5, 2), int))), "cannot be parted"),

@@ -61,6 +61,35 @@ def test_a_finished_run_may_go_on_with_a_larger_budget(digits, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "budget",
+    [{"steps": 30}, {"minutes": 0.01}, {"epochs": 2}, {"patience": 1, "report_every": 10, "held_out": 400}, {}],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_finished_run_resumed_with_the_same_budget_stays_as_it_is(budget, workers, digits, tmp_path):
+    def files():
+        return {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+
+    settings = nf.TrainingSettings(rank=8, block_size=100, workers=workers, **budget)
+    first = nf.train(*digits, settings, run=tmp_path / "run")
+    before = files()
+    again = nf.train(*digits, settings, run=tmp_path / "run", resume=True)
+    assert files() == before
+    assert again.ended == f"nothing was left to do, so it stays as it is: {first.ended}"
+    assert again.history == first.history
+    assert again.report == first.report
+    np.testing.assert_array_equal(again.metric.components, first.metric.components)
+
+
+def test_a_run_that_ended_without_its_metric_gets_it_on_resume(digits, tmp_path):
+    settings = nf.TrainingSettings(steps=30, block_size=100)
+    first = nf.train(*digits, settings, run=tmp_path / "run")
+    (tmp_path / "run" / "metric.safetensors").unlink()
+    nf.train(*digits, settings, run=tmp_path / "run", resume=True)
+    kept = load_metric(tmp_path / "run" / "metric.safetensors")
+    np.testing.assert_array_equal(kept.components, first.metric.components)
+
+
 def test_the_scale_of_features_is_folded_into_the_metric(digits):
     X, y = digits
     scales = 10 ** np.random.default_rng(0).uniform(-3, 3, X.shape[1])

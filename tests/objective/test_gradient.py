@@ -71,7 +71,8 @@ def fast(L, points, batch, loss, kernel=None):
 def assert_equal_gradients(found, expected, tolerance=2e-5):
     (value, G, *_), (expected_value, expected_G) = found, expected
     assert value == pytest.approx(expected_value, rel=tolerance, abs=1e-6)
-    np.testing.assert_allclose(G, expected_G, rtol=0, atol=tolerance * np.abs(expected_G).max(initial=0.05))
+    terms = 0.2  # of about this size are those that make up a gradient, which may cancel each other
+    np.testing.assert_allclose(G, expected_G, rtol=0, atol=tolerance * np.abs(expected_G).max(initial=terms))
 
 
 def numeric_gradient(objective, L, step=1e-6):

@@ -109,7 +109,7 @@ def test_a_cut_matrix_is_transposed_entry_by_entry(shape, which, rounded):
         rows = replace(rows, values=rounded_to_bfloat16(rows.values))
     order = order_of(rows)
     cut = sparse_cut.cut(rows, order, scratch, rounded=rounded)
-    turned = sparse_cut.transposed(cut, order, kept, scratch)
+    turned = sparse_cut.transposed(cut, order, kept, order.ranks, scratch)
     assert (cut.shape, turned.shape) == ((len(rows), rows.n_features), (rows.n_features, len(kept)))
     expected, some = rows.to_scipy().tocoo(), rows.to_scipy()[kept].tocoo()
     targets, sources, values = entries_of(cut)
@@ -285,18 +285,25 @@ def test_the_same_input_gives_the_same_bits_in_every_thread():
         np.testing.assert_array_equal(out, results[0])
 
 
-def test_once_a_metric_is_packed_it_may_change():
-    X, pairs = sp.random(500, 200, 0.1, "csr", np.float32, random_state=0), np.arange(500).reshape(-1, 2)
-    points, Lt, batch = as_points(X), normal(200, 20), Batch(pairs[:125], pairs[125:])
+@pytest.mark.parametrize("n_missing", [0, 30])
+def test_a_packed_metric_serves_batches_in_an_order_of_all_features_that_other_rows_gave(n_missing):
+    X, pairs = sp.random(500, 200, 0.2, "lil", np.float32, random_state=0), np.arange(500).reshape(-1, 2)
+    X[:, np.random.default_rng(0).permutation(200)[:n_missing]] = 0
+    points, Lt, batch = as_points(X.tocsr()), normal(200, 20), Batch(pairs[:125], pairs[125:])
     kernel, gathered = GradientKernel(points, Hinge(), 20), Gatherer(points, 20).rows_of(batch)
     expected, out = Gradient.empty(), Gradient.empty()
     value = kernel.gradient(Lt, batch, gathered, expected)
-    products = kernel.to_pack(gathered)
+    order = sparse_cut.order_of_all(sparse_rows(300, 200, 20, seed=1))
+    packed = packing.pack(Lt, order.columns, order.places, Scratch())
+    Lt.fill(np.nan)  # it is no longer needed
+    products = kernel.products_of_packed(gathered)
     assert products is not None
-    products.pack(Lt)
-    Lt.fill(np.nan)
-    assert kernel.gradient(products, batch, gathered, out) == value
-    np.testing.assert_array_equal(out.values, expected.values)
+    products.arrange(order)
+    products.take(packed)
+    assert kernel.gradient(products, batch, gathered, out) == pytest.approx(value, rel=1e-5)
+    np.testing.assert_array_equal(out.features, expected.features)
+    assert len(out.features) == 200 - n_missing
+    assert_close(out.values, expected.values)
 
 
 # Rounded numbers
@@ -308,7 +315,8 @@ def assert_rounded(found, rows, base, part=lambda matrix: matrix):
     plain, sizes = (part(sp.csr_matrix((v, rows.columns, rows.starts), (len(rows), rows.n_features))) for v in values)
     errors, terms = np.abs(found - plain @ base), sizes @ np.abs(base)
     assert (errors <= terms * 2.01 / 256 + 1e-20).all()
-    assert errors.size < 1000 or np.linalg.norm(errors) <= 0.003 * np.linalg.norm(terms)
+    if errors.size >= 1000 and len(rows.values) >= 200:  # of few values, each may be off by nearly as much as can be
+        assert np.linalg.norm(errors) <= 0.003 * np.linalg.norm(terms)
 
 
 @settings(deadline=None, max_examples=60)

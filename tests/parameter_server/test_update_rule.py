@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearfar.data.scratch import Scratch
 from nearfar.errors import InvalidSettings
+from nearfar.objective import packing
 from nearfar.objective.fast_gradient import Gradient
+from nearfar.parameter_server.packed_copies import PackedCopy
 from nearfar.parameter_server.update_rule import LocalStep, Schedule, UpdateRule
 
 RULES = ["sgd", "momentum", "adagrad", "adam"]
@@ -54,24 +57,58 @@ def test_equals_the_textbook(rule: str) -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.sampled_from(RULES), st.integers(1, 6), st.integers(1, 300), st.integers(1, 9), st.integers(0, 2**31))
+@given(st.sampled_from(RULES), st.integers(1, 6), st.integers(1, 300), st.integers(1, 70), st.integers(0, 2**31))
 def test_merged_gradients_act_as_the_separate_ones(rule: str, count: int, d: int, k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     L = rng.normal(size=(d, k)).astype(np.float32)
     gradients = []
     for _ in range(count):
-        features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
+        if not gradients or rng.random() < 0.3:
+            features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
+        else:  # those of the one before, or nearly
+            features = features[rng.random(len(features)) > rng.choice([0.0, 0.05])]
         gradients.append(gradient_of(features, rng.normal(size=(len(features), k))))
     step_sizes = list(rng.uniform(0.001, 0.1, count))
     merged, apart = L.copy(), L.copy()
     together, one_by_one = UpdateRule(rule, d, k), UpdateRule(rule, d, k)
-    together._rows_at_once = 16
     together.apply(merged, gradients, step_sizes)
     for gradient, step in zip(gradients, step_sizes, strict=True):
         one_by_one.apply(apart, [gradient], [step])
     np.testing.assert_array_equal(merged, apart)
     for key, array in together.state.items():
         np.testing.assert_array_equal(array, one_by_one.state[key])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_pass_for_two_gradients_packs_all_of_the_new_metric(rule: str, rounded: bool) -> None:
+    rng = np.random.default_rng(5)
+    d, k = 40, 150
+    L = rng.normal(size=(d, k)).astype(np.float32)
+    places = rng.permutation(d).astype(np.int32)
+    copy = PackedCopy(packing.room_for(d, k, Scratch(), rounded=rounded), places)
+    most, few = np.delete(np.arange(d), [3]), np.arange(5)
+    update = UpdateRule(rule, d, k)
+    for chosen in ([most, np.arange(1, d)], [most, few, most, most]):
+        gradients = [gradient_of(features, rng.normal(size=(len(features), k))) for features in chosen]
+        copy.packed.memory.fill(np.nan)
+        assert update.apply(L, gradients, [0.1] * len(gradients), copy)
+        expected = packing.pack(L, np.arange(d, dtype=np.int32), places, Scratch(), rounded=rounded)
+        np.testing.assert_array_equal(copy.packed.memory.view(np.uint32), expected.memory.view(np.uint32))
+
+
+def test_what_was_packed_is_said() -> None:
+    L, copy = np.zeros((20, 3), np.float32), PackedCopy(packing.room_for(20, 3, Scratch(), rounded=True), np.arange(20))
+    one, few = (gradient_of(np.arange(n), np.ones((n, 3))) for n in (20, 4))
+
+    def packs(*gradients: Gradient) -> bool:
+        return UpdateRule("adam", 20, 3).apply(L, list(gradients), [0.1] * len(gradients), copy)
+
+    assert packs(one, one)
+    assert packs(few, one, one)  # the one without a second goes first, so that the last pass is for two
+    assert not packs(one)
+    assert not packs(one, few)
+    assert not packs(one, one, one, few)
 
 
 @pytest.mark.parametrize("rule", RULES)

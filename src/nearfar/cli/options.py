@@ -11,6 +11,7 @@ import typer
 
 from nearfar.data.constraints import Constraints, Labels
 from nearfar.data.dataset import Dataset
+from nearfar.data.formats import FORMATS
 from nearfar.errors import InvalidConstraints
 
 DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset folder, made by nearfar ingest.")]
@@ -18,6 +19,14 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FromLabels = Annotated[bool, typer.Option("--from-labels", help="Learn from labels though constraints are stored.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws.")]
+
+FormatName = Annotated[
+    str | None,
+    typer.Option("--format", help=f"The format, if the suffix does not say it: {', '.join(FORMATS)}."),
+]
+PointsKey = Annotated[str | None, typer.Option(help="The array of points in an .npz.")]
+LabelColumn = Annotated[str | None, typer.Option(help="The column of labels in a table: name or number.")]
+IdColumn = Annotated[str | None, typer.Option(help="The column of ids in a table: name or number.")]
 
 
 def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

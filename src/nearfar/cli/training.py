@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from nearfar.cli.options import DatasetFolder, FromLabels, constraints_of, with_options
-from nearfar.data.constraints import Constraints
+from nearfar.cli.options import DatasetFolder, FromLabels, constraints_of, note, with_options
 from nearfar.data.dataset import Dataset
+from nearfar.data.stand_in import Shape
 from nearfar.display import TrainingDisplay, print_plan
 from nearfar.engine.ray_cluster import RayEngine, RayOptions
 from nearfar.errors import InvalidSettings
 from nearfar.model.training import train as train_metric
 from nearfar.planning import plan as plan_training
-from nearfar.planning import stand_in
+from nearfar.planning import plan_of_shape
 from nearfar.settings import TrainingSettings
 
 
@@ -59,8 +59,11 @@ def train(
         print(f"stopped at step {result.history[-1].step}, saved; go on with the same command and --resume")
         raise typer.Exit(130)
     kept = result.report
+    if settings.held_out and not kept.judged:
+        note([f"too little is given to hold any of it out: progress was judged by the {kept.objective_name}"])
     ap = "" if kept.ap is None else f", AP {kept.ap:.4f}"
-    print(f"{out}: {result.history[-1].step} steps, held-out objective {kept.objective:.4f}{ap}; {result.ended}")
+    objective = f"{kept.objective_name} {kept.objective_text}"
+    print(f"{out}: {result.history[-1].step} steps, {objective}{ap}; {result.ended}")
 
 
 @with_options(TrainingSettings)
@@ -88,16 +91,16 @@ def plan(
     Memory, time a step and a pass, and what is in the way. Without a dataset it plans for random points of the sizes
     given; real sparse points share features more often, so that a step touches fewer of them and takes less.
     """
+    beside: Any = {"machines": machines, "bandwidth": bandwidth * 1e9 / 8}
     if dataset is not None:
+        if any(size is not None for size in (points, features, nonzeros, pairs)):
+            raise InvalidSettings(f"both {dataset} and sizes are given; give a dataset, or --points and the like")
         opened = Dataset.open(dataset)
-        given: tuple[Any, Constraints] = (opened.points, constraints_of(opened, from_labels))
-        count = len(given[1])
+        planned = plan_training(opened.points, constraints_of(opened, from_labels), settings, **beside)
     elif points is None or features is None:
         raise InvalidSettings("there is nothing to plan; give a dataset, or --points and --features")
     else:
-        given = stand_in(points, features, nonzeros, pairs is not None)
-        count = pairs or points
-    planned = plan_training(*given, settings, n_constraints=count, machines=machines, bandwidth=bandwidth * 1e9 / 8)
+        planned = plan_of_shape(Shape(points, features, nonzeros), pairs, settings, **beside)
     if as_json:
         print(json.dumps(planned.to_json(), indent=2))
     else:

@@ -1,7 +1,7 @@
 """What an engine is: it runs one job, and lets the supervisor see every update."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -45,9 +45,9 @@ class Job:
     """Gradients that each worker may have under way."""
     checkpoint_every: float
     """Seconds after which what servers in other processes have is to be safe here."""
-    shards: list[Shard] = field(default_factory=list)
-    sizes: Sizes | None = None
-    """What a step costs, counted; an engine that simulates goes by it."""
+    shards: list[Shard]
+    sizes: Sizes
+    """What a step costs, counted."""
 
     def kernel(self) -> GradientKernel:
         """A kernel for one computing thread."""

@@ -24,7 +24,7 @@ _DROPS = 2
 """How often a plateau makes the steps smaller before it ends the training."""
 _SPACED_OUT = 25
 """The part of the steps so far that may pass before the next report."""
-_WRITING_SHARE = 50
+_WRITING_SHARE = 100
 """A checkpoint that takes long to write comes after a pause this many times as long."""
 _WRITING_RATE = 1e9
 """Bytes a second that are foreseen for the first checkpoint; those after it go by what the last one took."""
@@ -83,6 +83,11 @@ class LocalSupervisor:
         if not self.history:
             self._report()
 
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether a run that was taken up again had ended, and may not go on for longer."""
+        return bool(self.history) and (self._budget.used(self._server.version) >= 1 or self._has_lost_patience())
+
     def attend(self, applied: list[Applied]) -> bool:
         self.progress.record(applied)
         if self._server.version >= self._next_report:
@@ -105,7 +110,7 @@ class LocalSupervisor:
             self._reports_since_best = 0
             return False
         count = self._watch.patience
-        self.ended = f"the held-out objective was no better in {count} report{'s' if count > 1 else ''}"
+        self.ended = f"the {self.history[-1].objective_name} was no better in {count} report{'s' if count > 1 else ''}"
         return True
 
     def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
@@ -190,6 +195,8 @@ class LocalSupervisor:
             tell(report)
 
     def _compare(self, report: Report) -> None:
+        if not report.has_objective:
+            return
         better_than = self._best_objective - _BETTER_BY * abs(self._best_objective)
         if math.isinf(self._best_objective) or report.objective < better_than:
             self._best_objective = report.objective

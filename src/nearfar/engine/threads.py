@@ -5,14 +5,12 @@ reference, so a computing thread does it itself; the calling thread is the serve
 other only through queues and, where consistency asks for it, through the clocks.
 """
 
-import math
 import threading
 import time
 from queue import SimpleQueue
 
 import numpy as np
 
-from nearfar import cost
 from nearfar.engine.engine import Job, Supervisor
 from nearfar.engine.steps import steps_of
 from nearfar.errors import WorkerFailed
@@ -43,8 +41,6 @@ class ThreadsEngine:
 class _Run:
     def __init__(self, job: Job, supervisor: Supervisor) -> None:
         self._job, self._supervisor = job, supervisor
-        threads = job.workers * job.threads_per_worker
-        self._is_far = math.isinf(job.clocks.slack) and cost.is_far(job.server.Lt.nbytes, threads)
         self._stopping = threading.Event()
         self._failures: SimpleQueue[tuple[Worker, BaseException]] = SimpleQueue()
         self._workers = [self._worker(number) for number in range(job.workers)]
@@ -61,7 +57,7 @@ class _Run:
         local = np.empty_like(job.server.Lt)
         step = LocalStep(job.update_rule, len(local))
         shards = job.shards[number :: job.workers]
-        near = job.server if self._is_far else None
+        near = job.server if job.sizes.shares_packed_copies else None
         return Worker(number, job.sampler, shards, local, step, job.slots, clock=job.clocks.join(number), near=near)
 
     def until_done(self) -> None:
@@ -73,9 +69,10 @@ class _Run:
             for thread in threads:
                 thread.start()
         first_error: BaseException | None = None
-        pairing = _PAIRING if self._is_far and self._job.slots > 1 else 0.0
+        pairing = _PAIRING if self._job.sizes.goes_in_pairs else 0.0
         try:
-            while self._computing() or self._job.server.waiting:
+            # In this order: a thread tells of its failure before it ends.
+            while self._computing() or self._job.server.waiting or not self._failures.empty():
                 if self._supervisor.attend(self._job.server.update(timeout=_PATIENCE, then=pairing)):
                     break
                 while not self._failures.empty():
@@ -88,12 +85,12 @@ class _Run:
             raise WorkerFailed(f"every worker failed; the first with: {first_error}") from first_error
 
     def _compute(self, worker: Worker) -> None:
-        """One computing thread."""
+        """One computing thread. Where one of a worker's ends, all do: another may wait for the step that it gave up."""
         job, kernel = self._job, self._job.kernel()
         try:
             with steps_of(worker, job.points, job.rank) as steps:
                 step = steps.next()
-                while not self._stopping.is_set() and worker.is_well and self._may_compute(worker, step.task):
+                while self._may_compute(worker, step.task):
                     try:
                         push = worker.compute(
                             step.task, step.gathered, kernel, job.server, job.step_size(job.server.version)
@@ -102,20 +99,25 @@ class _Run:
                         job.budget.give_back()
                         raise
                     steps.done(step)
-                    step = steps.next()  # before the push wakes the update thread, which then wants the interpreter too
-                    job.server.receive(push)
+                    try:
+                        step = steps.next()  # before the push wakes the update thread, which wants the interpreter too
+                    finally:
+                        job.server.receive(push)
         except BaseException as error:  # whatever it is, the other workers must go on
-            worker.is_well = False
-            self._failures.put((worker, error))
+            worker.error = worker.error or error
         finally:
+            worker.is_ending = True
+            job.clocks.wake()
             if worker.thread_ended() == job.threads_per_worker:
                 job.clocks.leave(worker.number)
+                if worker.error:
+                    self._failures.put((worker, worker.error))
 
     def _may_compute(self, worker: Worker, task: Task) -> bool:
         job = self._job
-        return job.clocks.wait_to_begin(task.clock, self._stopping.is_set) and job.budget.take(
-            worker.number, job.clocks, job.server.version
-        )
+        return job.clocks.wait_to_begin(
+            task.clock, lambda: worker.is_ending or self._stopping.is_set()
+        ) and job.budget.take(worker.number, job.clocks, job.server.version)
 
     def _move_shards(self, gone: Worker, error: BaseException) -> None:
         """The shards of a worker that failed go to the others, in turn."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nearfar.data.constraints import Constraints, Labels
+from nearfar.data.stand_in import Shape, stand_in
 from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.simulated.cluster import Costs, SimulatedCluster
 from nearfar.engine.simulated.usage import Usage
@@ -25,7 +26,7 @@ from nearfar.files import make_folder, write_text
 from nearfar.model.preparation import prepare
 from nearfar.model.training import train
 from nearfar.parameter_server.progress import Report
-from nearfar.planning import plan, stand_in
+from nearfar.planning import plan
 from nearfar.settings import TrainingSettings, slack
 
 _MOST_BUSY = 4
@@ -256,7 +257,7 @@ def planned_costs(
     given = (points, constraints)
     if shape is not None:
         as_in = PAPER[shape]
-        given = stand_in(as_in.points, as_in.features, as_in.nonzeros, pairs=True)
+        given = stand_in(Shape(as_in.points, as_in.features, as_in.nonzeros), pairs=True)
         settings = replace(
             settings, rank=as_in.rank, batch_size=as_in.batch_size, loss="hinge", block_size=None, per_class=None
         )

@@ -1,8 +1,11 @@
 """The arguments of learners that stand for settings, and how they are documented: from the settings."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from nearfar.errors import InvalidSettings
 from nearfar.settings import TrainingSettings
 
 ARGUMENTS = {"rank": "n_components", "workers": "n_workers", "seed": "random_state"}
@@ -62,6 +65,18 @@ def documented(learner: _Class) -> _Class:
     text = own if "{parameters}" in own else f"{own}\n{_SECTIONS}"
     learner.__doc__ = text.replace("{parameters}", parameters).replace("{attributes}", _ATTRIBUTES.strip())
     return learner
+
+
+@contextlib.contextmanager
+def named_as_given() -> Iterator[None]:
+    """Let errors of settings name the arguments that stand for them."""
+    try:
+        yield
+    except InvalidSettings as error:
+        setting, _, fault = str(error).partition(" is ")
+        if setting not in ARGUMENTS:
+            raise
+        raise InvalidSettings(f"{ARGUMENTS[setting]} is {fault}") from error
 
 
 def setting_arguments() -> dict[str, tuple[Any, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nearfar.data.constraints import Constraints
 from nearfar.errors import InvalidSettings
-from nearfar.learners.arguments import ARGUMENTS, LEFT_OUT
+from nearfar.learners.arguments import ARGUMENTS, LEFT_OUT, named_as_given
 from nearfar.learners.callbacks import ProgressBar
 from nearfar.learners.estimator import MetricEstimator
 from nearfar.model.training import train
@@ -116,7 +116,8 @@ class Learner(MetricEstimator):
             given["rank"] = None
         elif isinstance(self.n_components, str):
             raise InvalidSettings(f'n_components is {self.n_components!r}; expected a whole number, "auto" or None')
-        return TrainingSettings(**given, compact=compact, seed=self._seed())
+        with named_as_given():
+            return TrainingSettings(**given, compact=compact, seed=self._seed())
 
     def _goes_on(self, partial: bool) -> bool:
         """Whether the next training starts from what was learned, so on points of the same features."""
@@ -134,6 +135,7 @@ class Learner(MetricEstimator):
             if self.verbose:
                 watching.append(stack.enter_context(ProgressBar()))
             start = self.metric_ if goes_on else None
+            stack.enter_context(named_as_given())
             result = train(points, constraints, settings, start=start, on_report=watching)
         self.metric_ = result.metric
         self.components_ = np.array(result.metric.components, kind, order="C")

@@ -42,7 +42,7 @@ class ProgressBar:
     def __call__(self, report: Report) -> None:
         """Show one report."""
         ap = "" if report.ap is None else f"  AP {report.ap:.4f}"
-        line = f"step {report.step}  objective {report.objective:.4f}{ap}"
+        line = f"step {report.step}  objective {report.objective_text}{ap}"
         if self._progress is None:
             self._console.print(f"{report.seconds:8.1f} s  {line}", soft_wrap=True)
         else:
@@ -101,7 +101,7 @@ class MLflowCallback:
 
 def _figures(report: Report) -> dict[str, float]:
     """The numbers of a report that make a curve."""
-    values = {name: getattr(report, name) for name in _FIGURES}
+    values = {name: getattr(report, name) for name in _FIGURES if name != "objective" or report.has_objective}
     return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
 
 

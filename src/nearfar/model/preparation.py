@@ -92,7 +92,7 @@ def prepare(
     if labels is not None and len(labels) != len(points):
         raise InvalidConstraints(f"there are {len(labels)} labels for {len(points)} points; expected one a point")
     start_lift, start_L = _started_from(start, settings)
-    rank = len(start_L) if start_L is not None and settings.rank is None else _rank(settings, points.n_features)
+    rank = len(start_L) if start_L is not None and settings.rank is None else chosen_rank(settings, points.n_features)
     loss = loss or _loss(settings, constraints)
     scale = feature_scale(points, settings.seed) if settings.scale_features else None
     sampler, held_out = _sampler_and_held_out(constraints, labels, loss, settings, len(points))
@@ -141,7 +141,8 @@ def starting_distance(loss: Loss) -> float:
     return 0.5 * loss.margin if isinstance(loss, Hinge) else loss.margin
 
 
-def _rank(settings: TrainingSettings, n_features: int) -> int:
+def chosen_rank(settings: TrainingSettings, n_features: int) -> int:
+    """Rows of L: as many as are asked for, or the default for points of so many features."""
     is_lifted = settings.lift != "none"
     most = settings.lift_dim if is_lifted else n_features
     if settings.rank is None:
@@ -244,6 +245,12 @@ def _stored_sampler(
         else len(constraints)
     )
     n_held_out = 0 if split else min(settings.held_out, fewest // 10)
+    if fewest - n_held_out < settings.workers:
+        what = "pairs of one kind" if isinstance(constraints, Pairs) else "comparisons"
+        raise InvalidSettings(
+            f"workers is {settings.workers}, but there are only {fewest - n_held_out} {what} to learn from, and each "
+            "worker takes one at least; lower workers"
+        )
     plan = SamplingPlan(settings.batch_size, n_shards, settings.seed, n_held_out, excluded)
     if isinstance(constraints, Pairs):
         pairs = PairSampler(constraints, plan)

@@ -1,5 +1,6 @@
 """The sizes of a run, as a typical batch has them, fitted into the memory that it may take."""
 
+import math
 import os
 from dataclasses import replace
 
@@ -14,6 +15,9 @@ from nearfar.sizes import BatchSizes, Sizes, memory_bytes, memory_text
 
 _IN_FLIGHT_BYTES = 64 << 20
 """Gradients of a worker that are under way take no more than this, if two of them do not."""
+
+_FEWEST_ROWS = 4
+"""Of a batch: a pair of each kind."""
 
 
 def run_sizes(
@@ -59,7 +63,7 @@ def fitted(sizes: Sizes, settings: TrainingSettings) -> Sizes:
     fewest = settings.threads_per_worker + 1
     most = min(settings.queue_capacity, int(_IN_FLIGHT_BYTES // sizes.gradient_bytes))
     many = replace(sizes, slots=max(fewest, most))
-    return many if sum(many.memory.values()) <= _allowed(settings) else replace(sizes, slots=fewest)
+    return many if sum(many.memory.values()) <= allowed_memory(settings) else replace(sizes, slots=fewest)
 
 
 def _batch_sizes(points: Points, typical: Batch | Block, rank: int, settings: TrainingSettings) -> BatchSizes:
@@ -76,18 +80,34 @@ def _batch_sizes(points: Points, typical: Batch | Block, rank: int, settings: Tr
 
 def check_memory(sizes: Sizes, settings: TrainingSettings) -> None:
     """Raise if a run takes more memory than it may, or than there is, with the sum that shows it."""
-    needed, allowed = sum(sizes.memory.values()), _allowed(settings)
+    needed, allowed = sum(sizes.memory.values()), allowed_memory(settings)
     if needed > allowed:
         said = f"memory is {settings.memory}" if settings.memory else f"this machine has {memory_text(allowed)}"
         parts = ", ".join(f"{name} {memory_text(part)}" for name, part in sizes.memory.items() if part)
-        lift = "lift_dim, " if sizes.lift_features else ""
-        raise InvalidSettings(
-            f"{said}, but this run takes {memory_text(needed)}: {parts}; lower {lift}rank, workers or batch_size, "
-            "or choose an update rule with less state"
-        )
+        raise InvalidSettings(f"{said}, but this run takes {memory_text(needed)}: {parts}; {_mend(sizes, allowed)}")
 
 
-def _allowed(settings: TrainingSettings) -> float:
+def _mend(sizes: Sizes, allowed: float) -> str:
+    """What to do about a run that takes too much."""
+    least = sum(_smallest(sizes).memory.values())
+    if least > allowed:
+        return f"such data take at least {memory_text(least)}, at rank 1 with one worker; expected that much or more"
+    lift = "lift_dim, " if sizes.lift_features else ""
+    return f"lower {lift}rank, workers or batch_size, or choose an update rule with less state"
+
+
+def _smallest(sizes: Sizes) -> Sizes:
+    """The sizes with all that may be lowered as low as it goes."""
+    n_features, entries = (1, 1.0) if sizes.lift_features else (sizes.n_features, sizes.batch.entries)
+    rows = min(_FEWEST_ROWS, sizes.batch.rows)
+    touched = min(n_features, sizes.batch.touched, math.ceil(rows * entries))
+    batch = replace(sizes.batch, rows=rows, entries=entries, touched=touched)
+    alone = replace(sizes, workers=1, threads_per_worker=1, slots=1, has_copies=False, hands_over=False)
+    return replace(alone, n_features=n_features, rank=1, batch=batch, update_rule="sgd")
+
+
+def allowed_memory(settings: TrainingSettings) -> float:
+    """The bytes that a run may take: as many as it was given, or as this machine has."""
     return memory_bytes(settings.memory) if settings.memory else machine_memory()
 
 

@@ -184,12 +184,16 @@ class _Training:
                 self._take_up(self._folder, newest, supervisor, watch, stack)
             if stop_on_signals:
                 stack.enter_context(_stopped_by_signals(supervisor.interrupt))
-            self._train(supervisor)
+            self._budget.begin(self._server.version)
+            stays = supervisor.has_nothing_to_do
+            if not stays:
+                self._train(supervisor)
         metric = self._metric(supervisor)
         interrupted = supervisor.ended == "interrupted"
-        if self._folder and not interrupted:
+        if self._folder and not interrupted and not (stays and self._folder.metric.exists()):
             metric.save(self._folder.metric)
-        return TrainingResult(metric, supervisor.history, supervisor.ended, interrupted, supervisor.kept_report)
+        ended = f"nothing was left to do, so it stays as it is: {supervisor.ended}" if stays else supervisor.ended
+        return TrainingResult(metric, supervisor.history, ended, interrupted, supervisor.kept_report)
 
     @staticmethod
     def _take_up(
@@ -202,6 +206,7 @@ class _Training:
         """Restore the newest checkpoint, if there is one, and go on with the history from there."""
         if newest:
             supervisor.restore(newest)
+            newest.arrays.clear()  # they were copied, and would stay in memory to the end of training
             folder.truncate_history(newest.step)
             supervisor.history.extend(folder.reports())
         history = stack.enter_context(folder.open_history())
@@ -234,7 +239,6 @@ class _Training:
         is_one = settings.workers * settings.threads_per_worker == 1
         alone = is_one and settings.chosen_engine != "threads" and cost.worth_all_cores(prepared.flops_a_step)
         limit = contextlib.nullcontext() if alone else threadpool_limits(1)
-        self._budget.begin(self._server.version)
         try:
             with limit:
                 supervisor.begin()

@@ -163,10 +163,10 @@ class GradientKernel:
         self._scratch = Scratch()
         self._sparse = SparseProducts(points.n_features if points.is_sparse else 0, rounded=rounded)
 
-    def to_pack(self, gathered: "GatheredRows") -> BlockProducts | None:
-        """The products of a batch, if they need L packed; :meth:`gradient` then takes them in its place."""
+    def products_of_packed(self, gathered: "GatheredRows") -> BlockProducts | None:
+        """The products of a batch, if they need L packed; once they have it, :meth:`gradient` takes them for L."""
         products = self._products(gathered)
-        return products.prepare() if isinstance(products, BlockProducts) else None
+        return products if isinstance(products, BlockProducts) else None
 
     def gradient(
         self, Lt: Floats | BlockProducts, batch: Batch | Block, gathered: "GatheredRows", out: Gradient

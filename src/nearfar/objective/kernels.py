@@ -7,9 +7,11 @@ of memory.
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from nearfar.compiled import compiled
+from nearfar.objective.bits import count_of_bits, lowest_bit
 from nearfar.objective.prefetch import bring_near
 
 Array = NDArray[Any]
@@ -65,63 +67,73 @@ def weighted_sums_by_column(starts: Array, rows: Array, values: Array, touched: 
                 target[u] += p * a[u]
 
 
+_ONE, _SHIFT, _WITHIN = np.uint64(1), np.uint64(6), np.uint64(63)
+"""Of marks, a bit a column in words of 64: those of a million columns stay in the second cache, numbers would not."""
+
+
 @compiled(error_model="numpy")
-def touched_columns(columns: Array, marks: Array, words: Array, out: Array) -> int:
+def touched_columns(columns: Array, marks: Array, out: Array) -> int:
     """Write the distinct columns in rising order; how many there are is returned.
 
-    ``marks`` is one byte a column, in words of eight, all clear before and after. First the marked words are listed in
-    ``words``, then their columns in ``out``; both have room for one more. Each is written, and counts if it is marked,
-    since no branch on it could be foreseen.
+    ``marks`` is one bit a column, all clear before and after.
     """
-    mark, one, byte = marks.view(np.uint8), np.uint64(1), np.uint64(8)
-    for j in range(len(columns)):
-        mark[np.uint32(columns[j])] = 1
-    n_words = np.uint64(0)
+    _mark(columns, marks)
+    count = 0
     for word in range(len(marks)):
-        words[n_words] = word
-        n_words += np.uint64(marks[word] != 0)
-    count = np.uint64(0)
-    for word in words[:n_words]:
         bits = marks[word]
         marks[word] = 0
-        for column in range(byte * word, byte * word + byte):
-            out[count] = column
-            count += bits & one
-            bits >>= byte
-    return int(count)
+        while bits:
+            out[count] = np.uint64(64 * word) + lowest_bit(bits)
+            count += 1
+            bits &= bits - _ONE
+    return count
 
 
 @compiled(error_model="numpy")
-def number(touched: Array, place: Array) -> None:
-    """Give each touched column its place among them; ``place`` has a number a column, and the others keep theirs."""
-    for t in range(len(touched)):
-        place[touched[t]] = t
+def number(columns: Array, touched: Array, marks: Array, before: Array, out: Array) -> None:
+    """For each of the columns write its place among the touched ones.
+
+    That is how many of them come before its word of ``marks``, plus how many before it in that word.
+    """
+    marks[:] = 0
+    _mark(touched, marks)
+    total = np.uint64(0)
+    for word in range(len(marks)):
+        before[word] = total
+        total += count_of_bits(marks[word])
+    for j in range(len(columns)):
+        column = np.uint64(np.uint32(columns[j]))
+        own = column >> _SHIFT
+        out[j] = before[own] + count_of_bits(marks[own] & ((_ONE << (column & _WITHIN)) - _ONE))
+
+
+@njit(nogil=True, inline="always")
+def _mark(columns: Array, marks: Array) -> None:
+    for j in range(len(columns)):
+        column = np.uint64(np.uint32(columns[j]))
+        marks[column >> _SHIFT] |= _ONE << (column & _WITHIN)
 
 
 @compiled(error_model="numpy")
 def by_column(
-    starts: Array, columns: Array, values: Array, touched: Array, place: Array,
-    out_starts: Array, out_rows: Array, out_values: Array,
-) -> None:  # fmt: skip
+    starts: Array, places: Array, values: Array, out_starts: Array, out_rows: Array, out_values: Array
+) -> None:
     """The sparse rows, column by column: for each touched column, the rows and values that stand in it.
 
-    ``place`` has one number a column: those of touched columns count their entries, then say where the next one goes.
+    ``places`` are those of the entries' columns. While entries are laid down, ``out_starts[t + 1]`` is where the next
+    one of column t goes; after the last that is where column t + 1 begins.
     """
-    one = np.uint32(1)
-    for t in range(len(touched)):
-        place[touched[t]] = 0
-    for j in range(len(columns)):
-        place[np.uint32(columns[j])] += one
-    total = np.uint32(0)
-    for t in range(len(touched)):
-        out_starts[t] = total
-        place[touched[t]], total = total, total + place[touched[t]]
-    out_starts[len(touched)] = total
+    out_starts[:] = 0
+    for j in range(len(places)):
+        out_starts[places[j] + np.uint32(1)] += 1
+    total = 0
+    for t in range(1, len(out_starts)):
+        out_starts[t], total = total, total + out_starts[t]
     for i in range(len(starts) - 1):
         for j in range(starts[i], starts[i + 1]):
-            column = np.uint32(columns[j])
-            position = place[column]
-            place[column] = position + one
+            after = places[j] + np.uint32(1)
+            position = np.uint64(out_starts[after])
+            out_starts[after] += 1
             out_rows[position] = i
             out_values[position] = values[j]
 
@@ -142,13 +154,13 @@ def of_kept_rows(
 
 
 @compiled(error_model="numpy")
-def made_dense(starts: Array, columns: Array, values: Array, place: Array, out: Array) -> None:
-    """The same rows with all their zeros, each column at its place; repeated columns add up."""
+def made_dense(starts: Array, places: Array, values: Array, out: Array) -> None:
+    """The rows with all their zeros, each entry at its column's place; repeated columns add up."""
     out[:] = 0
     for i in range(len(out)):
         row = out[i]
         for j in range(starts[i], starts[i + 1]):
-            row[place[columns[j]]] += values[j]
+            row[places[j]] += values[j]
 
 
 @compiled(error_model="numpy")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -46,12 +46,18 @@ class Packed:
     """Packed rows of a dense matrix; valid until others are packed into the same memory."""
 
     memory: Floats
+    n_rows: int
     number_bytes: int
     """4, or 2 where numbers are rounded."""
 
     @property
     def tile(self) -> int:
         return TILES[self.number_bytes]
+
+    @property
+    def target(self) -> tuple[Floats, int, int, int]:
+        """What ``pack_row`` takes."""
+        return self.memory, self.n_rows, self.tile, self.number_bytes
 
 
 def pack(
@@ -61,12 +67,22 @@ def pack(
 
     ``places`` says for each of them which row it becomes: they are read as they lie in memory, and written anywhere.
     """
-    number_bytes = 2 if rounded else 4
-    width = -(-base.shape[1] // STEP) * STEP
-    packed = Packed(aligned("packed", len(chosen) * width * number_bytes // 4, scratch), number_bytes)
-    base = np.ascontiguousarray(base, np.float32)  # tiles are copied by address
-    _pack(base, chosen, places, packed.tile, number_bytes, packed.memory)
+    packed = room_for(len(chosen), base.shape[1], scratch, rounded=rounded)
+    pack_rows(base, chosen, places, packed)
     return packed
+
+
+def room_for(n_rows: int, k: int, scratch: Scratch, *, rounded: bool) -> Packed:
+    """Memory for so many packed rows of k numbers each."""
+    number_bytes = 2 if rounded else 4
+    width = -(-k // STEP) * STEP
+    return Packed(aligned("packed", n_rows * width * number_bytes // 4, scratch), n_rows, number_bytes)
+
+
+def pack_rows(base: Floats, chosen: NDArray[np.int32], places: NDArray[np.int32], packed: Packed) -> None:
+    """Write the chosen rows of ``base`` to their places among packed rows."""
+    base = np.ascontiguousarray(base, np.float32)  # tiles are copied by address
+    _pack(base, chosen, places, *packed.target)
 
 
 def aligned(name: str, size: int, scratch: Scratch) -> Floats:
@@ -148,20 +164,25 @@ def emit_unpacked(builder: Any, address: Any, count: int, number_bytes: int) -> 
 _write_as_it_is, _write_rounded = _tile_writer(4), _tile_writer(2)
 
 
+@njit(nogil=True, inline="always")
+def pack_row(row: Array, place: int, last: Array, memory: Array, n_rows: int, tile: int, number_bytes: int) -> None:
+    """Write a row to its place among ``n_rows`` packed ones; ``last`` is a tile that was all zeros at first."""
+    k = len(row)
+    for left in range(0, k, tile):
+        filled = min(tile, k - left)
+        width = (filled + STEP - 1) // STEP * STEP
+        source, target = row[left:].ctypes.data, memory.ctypes.data + number_bytes * (left * n_rows + place * width)
+        if filled < width:
+            last[:filled] = row[left:]
+            source = last.ctypes.data
+        if number_bytes == 4:
+            _write_as_it_is(source, target, width)
+        else:
+            _write_rounded(source, target, width)
+
+
 @compiled(error_model="numpy")
-def _pack(base: Array, chosen: Array, places: Array, tile: int, number_bytes: int, packed: Array) -> None:
-    n, k = len(chosen), base.shape[1]
+def _pack(base: Array, chosen: Array, places: Array, memory: Array, n_rows: int, tile: int, number_bytes: int) -> None:
     last = np.zeros(tile, np.float32)
-    for i in range(n):
-        row, place = base[chosen[i]], places[i]
-        for left in range(0, k, tile):
-            filled = min(tile, k - left)
-            width = (filled + STEP - 1) // STEP * STEP
-            source, target = row[left:].ctypes.data, packed.ctypes.data + number_bytes * (left * n + place * width)
-            if filled < width:
-                last[:filled] = row[left:]
-                source = last.ctypes.data
-            if number_bytes == 4:
-                _write_as_it_is(source, target, width)
-            else:
-                _write_rounded(source, target, width)
+    for i in range(len(chosen)):
+        pack_row(base[chosen[i]], places[i], last, memory, n_rows, tile, number_bytes)

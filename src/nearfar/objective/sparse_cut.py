@@ -82,6 +82,12 @@ def by_frequency(rows: SparseRows, columns: NDArray[np.int32], codes: NDArray[np
     return ColumnOrder(columns, places, ranks, shifts, first_sources[:n_blocks], codes)
 
 
+def order_of_all(rows: SparseRows) -> ColumnOrder:
+    """The same of all columns, those that are not in these rows among them."""
+    everything = np.arange(rows.n_features, dtype=np.int32)
+    return by_frequency(rows, everything, np.empty(len(everything), np.uint32))
+
+
 @dataclass(frozen=True)
 class CutMatrix:
     """A sparse matrix (targets × sources) in the order in which ``multiply`` reads it.
@@ -91,7 +97,7 @@ class CutMatrix:
 
     shape: tuple[int, int]
     results: NDArray[np.int32]
-    """The row of the result for each target."""
+    """The row of the result for each target; -1 for one that has none."""
     first_groups: NDArray[np.int64]
     """Of each span of 1,024 targets; and the end."""
     first_sources: NDArray[np.int64]
@@ -125,10 +131,12 @@ def cut(rows: SparseRows, order: ColumnOrder, scratch: Scratch, *, rounded: bool
     return matrix
 
 
-def transposed(matrix: CutMatrix, order: ColumnOrder, kept: NDArray[np.int32], scratch: Scratch) -> CutMatrix:
-    """The kept targets of a matrix cut in this order, as the sources of another."""
+def transposed(
+    matrix: CutMatrix, order: ColumnOrder, kept: NDArray[np.int32], results: NDArray[np.int32], scratch: Scratch
+) -> CutMatrix:
+    """The kept targets of a matrix cut in this order, as the sources of another with these rows of the result."""
     groups = [np.arange(0, max(1, len(kept)), 1 << shift, dtype=np.int64) for shift in order.shifts]
-    turned = _empty("transposed", len(kept), order.ranks, groups, len(matrix.entries), matrix.entries.dtype, scratch)
+    turned = _empty("transposed", len(kept), results, groups, len(matrix.entries), matrix.entries.dtype, scratch)
     number = scratch.array("number", (matrix.shape[0],), np.int32)
     number.fill(-1)
     number[kept] = np.arange(len(kept), dtype=np.int32)

@@ -61,9 +61,9 @@ from nearfar.objective.vectors import (
 
 Array = NDArray[Any]
 
-_AT_ONCE = 2 if HAS_AVX512 else 1
-"""Entries at once, each with sums of its own: a sum waits 4 cycles for the one before, and the loads of an entry take 3
-with AVX-512, 5 without."""
+_AT_ONCE = {4: 2 if HAS_AVX512 else 1, 2: 1}
+"""Entries at once, each with sums of its own, by the bytes of a number: a sum waits 4 cycles for the one before, and an
+entry takes 3 with AVX-512 if numbers are not rounded, else more."""
 _ROWS_AHEAD = 8
 """Rows of the result between the one that is written and the one that is asked for."""
 
@@ -134,8 +134,8 @@ def _emit_sums(builder: Any, target: Any, entries: Any, bounds: Any, number_byte
     position, last = bounds
     places = [vector_at(builder, target, long(4 * lane)) for lane in range(0, width, LANES)]
     zeros = [ir.Constant(NUMBERS, None)] * len(places)
-    sums = [[builder.load(place, align=4) for place in places], *[zeros] * (_AT_ONCE - 1)]
-    for at_once in sorted({_AT_ONCE, 1}, reverse=True):
+    sums = [[builder.load(place, align=4) for place in places], *[zeros] * (_AT_ONCE[number_bytes] - 1)]
+    for at_once in sorted({_AT_ONCE[number_bytes], 1}, reverse=True):
         position, sums = _emit_loop(builder, entries, (position, last), sums, at_once, number_bytes)
     for parts, place in zip(zip(*sums, strict=True), places, strict=True):
         builder.store(reduce(builder.fadd, parts), place, align=4)
@@ -223,6 +223,8 @@ def _multiply(
             for i in range(size):
                 if i + _ROWS_AHEAD < size:
                     bring_near(out[results[first + i + _ROWS_AHEAD], left:].ctypes.data, 4 * filled)
+                if results[first + i] < 0:
+                    continue
                 ready, result = sums[i * width : i * width + filled], out[results[first + i], left : left + filled]
                 for u in range(filled):
                     result[u] = ready[u]

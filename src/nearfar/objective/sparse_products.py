@@ -24,14 +24,13 @@ class TouchedFeatures:
 
     def __init__(self, n_features: int) -> None:
         self._scratch = Scratch()
-        self._marks = np.zeros(n_features // 8 + 1, np.uint64)
-        self._words = np.empty(len(self._marks) + 1, np.uint32)
+        self._marks = np.zeros(n_features // 64 + 1, np.uint64)
 
     def of(self, rows: SparseRows) -> Places:
         """The features, rising; valid until it is asked again."""
         most = min(len(rows.columns), rows.n_features)
-        touched: Places = self._scratch.array("touched", (most + 1,), np.int32)
-        return touched[: kernels.touched_columns(rows.columns, self._marks, self._words, touched)]
+        touched: Places = self._scratch.array("touched", (most,), np.int32)
+        return touched[: kernels.touched_columns(rows.columns, self._marks, touched)]
 
 
 class SparseProducts:
@@ -81,9 +80,8 @@ class SparseProjection:
             self._products.of(rows, features, rank).project(self._Lt, out)
             return
         if self._order is None:
-            everything = np.arange(len(self._Lt), dtype=np.int32)
-            self._order = sparse_cut.by_frequency(rows, everything, np.empty(len(everything), np.uint32))
-            self._packed = packing.pack(self._Lt, everything, self._order.places, self._scratch)
+            self._order = order = sparse_cut.order_of_all(rows)
+            self._packed = packing.pack(self._Lt, order.columns, order.places, self._scratch)
         sparse_kernels.multiply(sparse_cut.cut(rows, self._order, self._scratch), self._packed, out, self._scratch)
 
 
@@ -93,8 +91,9 @@ class RowProducts(ABC):
     def __init__(
         self, rows: SparseRows, features: Places, place: NDArray[np.uint32], scratch: Scratch, rounded: bool
     ) -> None:
-        self._rows, self._features, self._scratch = rows, features, scratch
-        self._place, self._rounded = place, rounded
+        self.rounded = rounded
+        """Whether what is packed is rounded."""
+        self._rows, self._features, self._scratch, self._place = rows, features, scratch, place
 
     @abstractmethod
     def project(self, Lt: Floats, out: Floats) -> None:
@@ -103,6 +102,16 @@ class RowProducts(ABC):
     @abstractmethod
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
         """``out = VᵀC`` (features, k), of the kept rows only; the others have no part in it."""
+
+    @property
+    def _places(self) -> NDArray[np.uint32]:
+        """For each entry of the rows, the place of its column among the features."""
+        rows, n_words = self._rows, self._rows.n_features // 64 + 1
+        marks = self._scratch.array("marks", (n_words,), np.uint64)
+        before = self._scratch.array("marks before", (n_words,), np.uint32)
+        out: NDArray[np.uint32] = self._scratch.array("places", (len(rows.columns),), np.uint32)
+        kernels.number(rows.columns, self._features, marks, before, out)
+        return out
 
     def _take(self, name: str, array: Floats, chosen: Places) -> Floats:
         out: Floats = self._scratch.array(name, (len(chosen), array.shape[1]))
@@ -122,46 +131,63 @@ class _DenseProducts(RowProducts):
 
     @cached_property
     def _dense(self) -> Floats:
-        kernels.number(self._features, self._place)
         dense: Floats = self._scratch.array("dense", (len(self._rows), len(self._features)))
-        kernels.made_dense(self._rows.starts, self._rows.columns, self._rows.values, self._place, dense)
+        kernels.made_dense(self._rows.starts, self._places, self._rows.values, dense)
         return dense
 
 
 class BlockProducts(RowProducts):
-    """In blocks, with packed rows of L: once those are there, L itself is no longer needed."""
+    """In blocks, with packed rows of L: those that the products need, in an order of their own, or all in a given one.
+
+    With a given order (``arrange``) and an L that was packed in it (``take``), L itself is not needed.
+    """
 
     def project(self, Lt: Floats, out: Floats) -> None:
-        self.pack(Lt)
+        order = self._order
+        self.take(packing.pack(Lt, order.columns, order.places, self._scratch, rounded=self.rounded))
         self.project_packed(out)
 
-    def pack(self, Lt: Floats) -> None:
-        """Take the rows of L that the products need."""
-        order = self._order
-        self._packed = packing.pack(Lt, order.columns, order.places, self._scratch, rounded=self._rounded)
+    def order_of_all(self) -> sparse_cut.ColumnOrder:
+        """An order of all features that suits these rows, and others like them."""
+        return sparse_cut.order_of_all(self._rows)
+
+    def arrange(self, order: sparse_cut.ColumnOrder) -> None:
+        """Prepare the products in an order of all features; L is not needed for that."""
+        self._order = order
+        _ = self._cut
+
+    def take(self, packed: packing.Packed) -> None:
+        """Take L, packed in the order of these products; it is to stay as it is until it has been projected by."""
+        self._packed = packed
 
     def project_packed(self, out: Floats) -> None:
-        """``out = V Lᵀ``, of the rows of L that are packed."""
+        """``out = V Lᵀ``, of the L that was taken."""
         sparse_kernels.multiply(self._cut, self._packed, out, self._scratch)
 
-    def prepare(self) -> "BlockProducts":
-        """Do first what does not need L."""
-        _ = self._cut
-        return self
-
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
-        turned = sparse_cut.transposed(self._cut, self._order, kept, self._scratch)
+        turned = sparse_cut.transposed(self._cut, self._order, kept, self._results, self._scratch)
         places = np.arange(len(kept), dtype=np.int32)
-        packed = packing.pack(C, kept, places, self._scratch, rounded=self._rounded)
+        packed = packing.pack(C, kept, places, self._scratch, rounded=self.rounded)
         sparse_kernels.multiply(turned, packed, out, self._scratch)
 
     @cached_property
     def _order(self) -> sparse_cut.ColumnOrder:
         return sparse_cut.by_frequency(self._rows, self._features, self._place)
 
+    @property
+    def _results(self) -> Places:
+        """For each column in its order the row of the gradient; columns that are not in these rows have none."""
+        order = self._order
+        if len(order.columns) == len(self._features):
+            return order.ranks
+        rows = self._scratch.array("rows of the gradient", (len(order.columns),), np.int32)
+        rows.fill(-1)
+        rows[self._features] = np.arange(len(self._features), dtype=np.int32)
+        return rows[order.ranks]
+
     @cached_property
     def _cut(self) -> sparse_cut.CutMatrix:
-        return sparse_cut.cut(self._rows, self._order, self._scratch, rounded=self._rounded)
+        return sparse_cut.cut(self._rows, self._order, self._scratch, rounded=self.rounded)
 
 
 class _EntryProducts(RowProducts):
@@ -181,7 +207,7 @@ class _EntryProducts(RowProducts):
     def _by_column(self) -> tuple[NDArray[np.int64], Places, Floats]:
         """Where the entries of each feature begin, their rows, their values."""
         rows, out = self._rows, self._entries("by column")
-        kernels.by_column(rows.starts, rows.columns, rows.values, self._features, self._place, *out)
+        kernels.by_column(rows.starts, self._places, rows.values, *out)
         return out
 
     def _of_kept_rows(self, kept: Places) -> tuple[NDArray[np.int64], Places, Floats]:

@@ -3,12 +3,14 @@
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 
 emitting: Any = cgutils  # which has no types
 
-HAS_AVX512 = bool(get_host_cpu_features().get("avx512f"))
+_FEATURES = cpu_target.target_context.codegen().magic_tuple()[-1]
+"""What Numba compiles for: what this processor has, unless Numba's environment says otherwise."""
+HAS_AVX512 = "+avx512f" in _FEATURES.split(",")
 LANES = 16 if HAS_AVX512 else 8
 """Numbers of a register."""
 

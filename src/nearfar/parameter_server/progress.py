@@ -38,6 +38,23 @@ class Report:
     """Pushes that a server had taken, and that were lost with it; no part of ``step``."""
     staleness_counts: list[int] = field(default_factory=list)
     """How many pushes since the last report had each staleness, by :func:`staleness_bin`; trailing zeros left out."""
+    judged: bool = True
+    """Whether the objective is that of held-out constraints; else it is that of the batches since the last report."""
+
+    @property
+    def has_objective(self) -> bool:
+        """Whether there is an objective: not before the first batch, where nothing is held out."""
+        return self.judged or self.step > 0
+
+    @property
+    def objective_name(self) -> str:
+        """What the objective is of."""
+        return "held-out objective" if self.judged else "objective of the last batches"
+
+    @property
+    def objective_text(self) -> str:
+        """The objective as one reads it; a dash where there is none yet."""
+        return f"{self.objective:.4f}" if self.has_objective else "–"
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -132,6 +149,7 @@ class Progress:
             ],
             used=round(used, 4),
             staleness_counts=_without_trailing_zeros(since.staleness_counts),
+            judged=judgement is not None,
         )
 
     @property

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from nearfar.errors import Diverged
 from nearfar.objective.fast_gradient import Gradient
+from nearfar.objective.sparse_cut import ColumnOrder
+from nearfar.objective.sparse_products import BlockProducts
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.messages import Applied, Push, PushNumbers
+from nearfar.parameter_server.packed_copies import PackedCopies, PackedCopy
 from nearfar.parameter_server.queues import BoundedQueue
 from nearfar.parameter_server.update_rule import UpdateRule
 
@@ -67,6 +70,7 @@ class Server:
         self._held: list[Push] = []
         self._seen: dict[int, PushNumbers] = defaultdict(PushNumbers)
         self._row_versions = np.zeros(len(Lt), np.int64)
+        self._copies: PackedCopies | None = None
         self._changing = threading.Lock()
 
     # Communication side
@@ -99,11 +103,38 @@ class Server:
             changed = self._row_versions[rows] > known
             return features[changed], self.Lt[rows[changed]], self.version
 
+    def order_of_copies(self, products: BlockProducts) -> ColumnOrder:
+        """The order of features in which L is packed: the one that suits the first who ask."""
+        copies = self._copies
+        if copies is None:  # only then is there something to change, and so to wait for
+            with self._changing:
+                if self._copies is None:
+                    self._copies = PackedCopies(products.order_of_all(), self.Lt.shape[1], rounded=products.rounded)
+                copies = self._copies
+        return copies.order
+
     @contextmanager
-    def unchanged(self) -> Iterator[tuple[Floats, int]]:
-        """All rows and their version, for a reader in the same memory; nothing is applied until it has done."""
-        with self._changing:
-            yield self.Lt, self.version
+    def packed(self) -> Iterator[PackedCopy]:
+        """The newest L, packed, for a reader in the same memory; it stays as it is until the reader has done.
+
+        An order has been asked for before. From then on updates pack L as they go over it, where they can; after one
+        that could not, as of a push that was alone, the first reader packs it.
+        """
+        copies = self._copies
+        assert copies
+        copy = copies.take(self.version)
+        while copy is None:  # an update did not pack it, or is under way
+            with self._changing:
+                copy = copies.take(self.version)
+                if copy is None:
+                    fresh = copies.next()
+                    fresh.pack(self.Lt, copies.order.columns)
+                    copies.publish(fresh, self.version)
+                    copy = copies.take(self.version)
+        try:
+            yield copy
+        finally:
+            copies.give_back(copy)
 
     def copy_to(self, out: Floats) -> int:
         """Write all rows to ``out``, as they are at one version, which is returned."""
@@ -114,7 +145,7 @@ class Server:
     # Update side
 
     def update(self, timeout: float | None = 0, *, then: float = 0.0) -> list[Applied]:
-        """Apply what waits and is ready, in one pass, and publish it as one new version; wait at most ``timeout``.
+        """Apply what waits and is ready, and publish it as one new version; wait at most ``timeout``.
 
         A push that is alone waits up to ``then`` seconds for a second: a pass over a large L costs hardly more for two.
         """
@@ -138,10 +169,13 @@ class Server:
         gradients = [_part(one.push, self.features) for one in applied]
         step_sizes = [self._step_size_for(self.version + i, one.staleness) for i, one in enumerate(applied)]
         with self._changing:
-            self.rule.apply(self.Lt, gradients, step_sizes)
+            copy = self._copies.next() if self._copies else None
+            is_packed = self.rule.apply(self.Lt, gradients, step_sizes, copy)
             self.version += len(applied)
             for gradient in gradients:
                 update_kernels.stamp(self._row_versions, gradient.features, self.version)
+            if self._copies and copy and is_packed:
+                self._copies.publish(copy, self.version)
 
     @property
     def waiting(self) -> int:
@@ -156,6 +190,7 @@ class Server:
 
     def overwrite(self, features: NDArray[np.int32], rows: Floats, version: int) -> None:
         """Take over rows from elsewhere, as changed at this version."""
+        self._copies = None
         self.Lt[features - self.features.start] = rows
         self._row_versions[features - self.features.start] = version
 
@@ -169,6 +204,7 @@ class Server:
         self.rule.restore({key.removeprefix(_RULE): array for key, array in arrays.items() if key.startswith(_RULE)})
         self.version = version
         self._row_versions[:] = version
+        self._copies = None
 
     def is_finite(self) -> bool:
         """Whether L holds no NaN and no infinity."""

@@ -10,23 +10,30 @@ from numpy.typing import NDArray
 from nearfar.errors import InvalidSettings
 from nearfar.objective.fast_gradient import Gradient
 from nearfar.parameter_server import update_kernels
+from nearfar.parameter_server.packed_copies import PackedCopy
 
 Floats = NDArray[np.float32]
 
-_KEEP_VELOCITY = 0.9
-_KEEP_MEAN, _KEEP_SQUARE = 0.9, 0.999
-_CACHED_BYTES = 256 << 10
 _LONG = 1000
 """Steps after which a training is long. At its full step size adam then breaks out now and again: with the gradients
 the mean squares have become small, an oscillation grows, and the objective is several times as large for 200 steps."""
+_WORTH_SHARING = 0.8
+"""The share of features that both of two gradients touch from which on a pass for both is worth copying the others."""
+_CODES = {
+    "sgd": update_kernels.SGD,
+    "momentum": update_kernels.MOMENTUM,
+    "adagrad": update_kernels.ADAGRAD,
+    "adam": update_kernels.ADAM,
+}
+_NO_COPY = (None, (np.empty(0, np.float32), 0, 0, 0))
 _STATE_OF = {"sgd": (), "momentum": ("velocity",), "adagrad": ("squares",), "adam": ("means", "squares")}
 
 
 class UpdateRule:
-    """Applies gradients to L one after the other, in one pass over the memory of L and of the rule's state.
+    """Applies gradients to L one after the other.
 
-    Many gradients act exactly as they would one by one: L is gone through in pieces that fit the cache, and each piece
-    takes all gradients in turn.
+    Two that touch much the same features share a pass over the memory of L and of the rule's state, which is what takes
+    the time where L is large. What comes of it is the same, bit for bit.
 
     Parameters
     ----------
@@ -42,9 +49,9 @@ class UpdateRule:
         names = _STATE_OF[name]
         self._moments = np.zeros((n_features, len(names), rank), np.float32)
         self._state: dict[str, NDArray[Any]] = {key: self._moments[:, i] for i, key in enumerate(names)}
+        self._counts = np.zeros(n_features if name == "adam" else 0, np.int32)
         if name == "adam":
-            self._state["counts"] = np.zeros(n_features, np.int32)
-        self._rows_at_once = max(1, _CACHED_BYTES // (4 * rank))
+            self._state["counts"] = self._counts
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
@@ -56,31 +63,55 @@ class UpdateRule:
         for key, array in self._state.items():
             array[:] = state[key]
 
-    def apply(self, Lt: Floats, gradients: list[Gradient], step_sizes: list[float]) -> None:
-        """Take one step for each gradient, in order."""
-        if len(gradients) == 1:
+    def apply(
+        self, Lt: Floats, gradients: list[Gradient], step_sizes: list[float], copy: PackedCopy | None = None
+    ) -> bool:
+        """Take one step for each gradient, in order.
+
+        The last pass, if it is one for two gradients, packs L into ``copy`` on its way; whether it did is returned.
+        So of an odd number, the first goes alone.
+        """
+        alone = len(gradients) % 2
+        if alone:
             self._step(Lt, gradients[0].features, gradients[0].values, step_sizes[0])
-            return
-        ends = np.arange(self._rows_at_once, len(Lt) + self._rows_at_once, self._rows_at_once, dtype=np.int32)
-        places = [np.searchsorted(gradient.features, ends).tolist() for gradient in gradients]
-        firsts: tuple[int, ...] = (0,) * len(gradients)
-        for lasts in zip(*places, strict=True):
-            for gradient, first, last, step_size in zip(gradients, firsts, lasts, step_sizes, strict=True):
-                if last > first:
-                    self._step(Lt, gradient.features[first:last], gradient.values[first:last], step_size)
-            firsts = lasts
+        is_packed = False
+        for i in range(alone, len(gradients), 2):
+            is_last = i + 2 == len(gradients)
+            is_packed = self._two_steps(Lt, gradients[i : i + 2], step_sizes[i : i + 2], copy if is_last else None)
+        return is_packed
+
+    def _two_steps(
+        self, Lt: Floats, gradients: list[Gradient], step_sizes: list[float], copy: PackedCopy | None
+    ) -> bool:
+        """Rows that both touch take both steps at once, the others one; in which order rows do is all the same."""
+        first, second = gradients
+        both, other_both, alone, other_alone = update_kernels.places_of_both(first.features, second.features)
+        if len(both) < _WORTH_SHARING * max(len(first.features), len(second.features)):
+            self._step(Lt, first.features, first.values, step_sizes[0])
+            self._step(Lt, second.features, second.values, step_sizes[1])
+            return False
+        shared = first.features[both]
+        update_kernels.twice(
+            _CODES[self.name], Lt, self._moments, self._counts, shared,
+            both, first.values, step_sizes[0], other_both, second.values, step_sizes[1],
+            *((copy.places, copy.packed.target) if copy else _NO_COPY),
+        )  # fmt: skip
+        self._step(Lt, first.features[alone], first.values[alone], step_sizes[0])
+        self._step(Lt, second.features[other_alone], second.values[other_alone], step_sizes[1])
+        if copy is None:
+            return False
+        copy.pack(Lt, np.delete(np.arange(len(Lt), dtype=np.int32), shared))
+        return True
 
     def _step(self, Lt: Floats, features: NDArray[np.int32], values: Floats, step_size: float) -> None:
-        state = self._state
         if self.name == "sgd":
             update_kernels.sgd(Lt, features, values, step_size)
         elif self.name == "momentum":
-            update_kernels.momentum(Lt, state["velocity"], features, values, step_size, _KEEP_VELOCITY)
+            update_kernels.momentum(Lt, self._moments, features, values, step_size)
         elif self.name == "adagrad":
-            update_kernels.adagrad(Lt, state["squares"], features, values, step_size)
+            update_kernels.adagrad(Lt, self._moments, features, values, step_size)
         else:
-            counts = state["counts"]
-            update_kernels.adam(Lt, self._moments, counts, features, values, step_size, _KEEP_MEAN, _KEEP_SQUARE)
+            update_kernels.adam(Lt, self._moments, self._counts, features, values, step_size)
 
 
 class LocalStep:
@@ -99,7 +130,7 @@ class LocalStep:
         if self._plain:
             update_kernels.sgd(local, gradient.features, gradient.values, step_size)
         else:
-            update_kernels.row_scaled(local, self._squares, gradient.features, gradient.values, step_size, _KEEP_MEAN)
+            update_kernels.row_scaled(local, self._squares, gradient.features, gradient.values, step_size)
 
 
 @dataclass

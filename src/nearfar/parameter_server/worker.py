@@ -71,8 +71,8 @@ class Worker:
     memory : arrays (n features, k)
         Where the gradients are written, one for each slot; without any, in memory of its own.
     near : Server or None
-        A server in the same memory, with a large L: a batch that needs most of it, and packs it for its products, does
-        so from there. The packed L is then this worker's copy, ``local`` is left alone, and so is memory.
+        A server in the same memory, with a large L: a batch that needs most of it packed takes the packed copy that the
+        server has for all its workers. ``local`` is then left alone, and so is memory.
     """
 
     def __init__(
@@ -90,8 +90,10 @@ class Worker:
         self.number, self.shards, self.local = number, shards, local
         self.clock = clock
         """The clock of its next step."""
-        self.is_well = True
-        """False once one of its threads has raised."""
+        self.is_ending = False
+        """True once one of its threads has ended; the others then end after the step that they are at."""
+        self.error: BaseException | None = None
+        """What the first of its threads that failed has raised."""
         self._threads_ended = 0
         self._sampler, self._local_step, self._near = sampler, local_step, near
         self._known = np.full(len(local), -1, np.int64)
@@ -117,13 +119,19 @@ class Worker:
     ) -> Push:
         """Bring the local copy up to date, compute the gradient on it, and change it by that gradient.
 
-        The copy is ``local``, or L as it is packed for this batch; that one is for once, and so is not changed.
+        The copy is ``local``, or the server's packed one; that one is shared, and so is not changed.
         """
-        Lt, version = self._packed(gathered, kernel) or (self.local, self.remote_update(server, gathered))
-        gradient = self._free.get()
-        objective = kernel.gradient(Lt, task.batch, gathered, gradient)
-        if self._local_step and Lt is self.local and not self._will_be_replaced(gradient, version, server):
-            self._local_step.apply(self.local, gradient, step_size)
+        products = self._products_of_packed(gathered, kernel)
+        if products:
+            gradient = self._free.get()
+            assert self._near
+            version, objective = gradient_of_packed(self._near, products, kernel, task.batch, gathered, gradient)
+        else:
+            version = self.remote_update(server, gathered)
+            gradient = self._free.get()
+            objective = kernel.gradient(self.local, task.batch, gathered, gradient)
+            if self._local_step and not self._will_be_replaced(gradient, version, server):
+                self._local_step.apply(self.local, gradient, step_size)
         return self._push(task, gathered, version, gradient, objective, self._releaser(gradient))
 
     def compute_factors(self, task: Task, gathered: GatheredRows, kernel: GradientKernel, server: Source) -> Push:
@@ -167,16 +175,11 @@ class Worker:
 
     # Remote-update side
 
-    def _packed(self, gathered: GatheredRows, kernel: GradientKernel) -> tuple[BlockProducts, int] | None:
-        """A batch's products, with L packed for them from the server's, and its version; where that is worth it."""
+    def _products_of_packed(self, gathered: GatheredRows, kernel: GradientKernel) -> BlockProducts | None:
+        """A batch's products, if they are to read the server's packed copy of L."""
         if not self._near or not cost.are_most_features(len(gathered.features), len(self.local)):
             return None
-        products = kernel.to_pack(gathered)
-        if products is None:
-            return None
-        with self._near.unchanged() as (Lt, version):
-            products.pack(Lt)
-        return products, version
+        return kernel.products_of_packed(gathered)
 
     def remote_update(self, server: Source, gathered: GatheredRows) -> int:
         """Replace the rows of the local copy that the batch needs and the server has changed; return the version."""
@@ -209,6 +212,21 @@ class Worker:
             self._free.put(gradient)
 
         return release
+
+
+def gradient_of_packed(
+    near: Server,
+    products: BlockProducts,
+    kernel: GradientKernel,
+    batch: Batch | Block,
+    gathered: GatheredRows,
+    out: Gradient,
+) -> tuple[int, float]:
+    """A batch's gradient by a server's packed copy of L; the copy's version, and the batch's objective."""
+    products.arrange(near.order_of_copies(products))
+    with near.packed() as copy:
+        products.take(copy.packed)
+        return copy.version, kernel.gradient(products, batch, gathered, out)
 
 
 def _form(gradient: Gradient | Factors, n_features: int) -> Form:

@@ -68,16 +68,20 @@ def server_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
 
 def objective_by_steps(runs: Sequence[ReportedRun]) -> Figure | None:
     """The held-out objective against steps."""
-    series = _series(runs, lambda report: report.step, lambda report: report.objective)
+    series = _series(runs, lambda report: report.step, _objective)
     caption = _ends(runs, "objective", "objective")
     return _curve("objective-steps", "Held-out objective by steps", caption, series, _STEPS, _OBJECTIVE)
 
 
 def objective_by_seconds(runs: Sequence[ReportedRun]) -> Figure | None:
     """The held-out objective against time."""
-    series = _series(runs, lambda report: report.seconds, lambda report: report.objective)
+    series = _series(runs, lambda report: report.seconds, _objective)
     caption = "The same by time: what a step costs counts too."
     return _curve("objective-seconds", "Held-out objective by time", caption, series, _SECONDS, _OBJECTIVE)
+
+
+def _objective(report: Report) -> float | None:
+    return report.objective if report.has_objective else None
 
 
 def ap_by_steps(runs: Sequence[ReportedRun]) -> Figure | None:

@@ -46,7 +46,7 @@ def remarks(runs: Sequence[ReportedRun]) -> list[str]:
         losses = ", ".join(dict.fromkeys(run.loss for run in runs))
         said.append(f"The runs have different losses or margins ({losses}): their objectives are not comparable")
     for run in runs:
-        if run.reports and not run.settings.held_out:
+        if run.reports and not (run.reports[-1].judged and run.settings.held_out):
             said.append(f"{run.name} held nothing out: its objective is that of the batches it learned from")
         if run.reports and run.reports[-1].step and not any(report.staleness_counts for report in run.reports):
             said.append(f"{run.name} was made by an older nearfar, which did not count staleness: it has no histogram")
@@ -60,7 +60,7 @@ def _progress(run: ReportedRun) -> dict[str, str]:
         "state": "ended" if run.has_ended else "has not ended",
         "steps": "" if last is None else f"{last.step:,}",
         "seconds": "" if last is None else f"{last.seconds:,.1f}",
-        "held-out objective": "" if last is None else f"{last.objective:.4f}",
+        "held-out objective": "" if last is None else last.objective_text,
         "held-out average precision": "" if last is None or last.ap is None else f"{last.ap:.4f}",
         "pairs a second": "" if last is None else f"{last.pairs / max(last.seconds, 1e-9):,.0f}",
         "loss": run.loss,

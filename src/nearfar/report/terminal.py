@@ -59,7 +59,7 @@ def view(run: ReportedRun) -> Panel:
     figures.add_column()
     share = f"{100 * last.used:.0f} % of the budget" if last.used else ""
     figures.add_row("step", f"{last.step:,}", Text(f"{last.seconds:,.1f} s  {share}"))
-    figures.add_row("objective", f"{last.objective:.4f}", sparkline(report.objective for report in run.reports))
+    figures.add_row("objective", last.objective_text, sparkline(_objectives(run)))
     if last.ap is not None:
         precisions = [report.ap for report in run.reports if report.ap is not None]
         figures.add_row("AP", f"{last.ap:.4f}", sparkline(precisions))
@@ -68,6 +68,10 @@ def view(run: ReportedRun) -> Panel:
     figures.add_row("queue", f"{last.queue_depth:.2f}", sparkline(report.queue_depth for report in run.reports[1:]))
     state = "ended" if run.has_ended else "Ctrl-C ends the watch, not the run"
     return Panel(Group(figures, _workers(run)), title=Text(run.name), subtitle=state, expand=False)
+
+
+def _objectives(run: ReportedRun) -> list[float]:
+    return [report.objective for report in run.reports if report.has_objective]
 
 
 def sparkline(values: Iterable[float]) -> str:

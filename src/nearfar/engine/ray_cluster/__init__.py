@@ -4,6 +4,7 @@ One process, the driver, has the clocks, the budget, the supervisor and the list
 workers. Workers pull from and push to the servers directly. What the servers say was applied is what counts.
 """
 
+import importlib.util
 import time
 
 from nearfar.engine.engine import Job, Supervisor
@@ -23,6 +24,8 @@ class RayEngine:
     now = staticmethod(time.monotonic)
 
     def __init__(self, options: RayOptions | None = None) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise MissingExtra("engine ray needs Ray; install it with: pip install 'nearfar[ray]'")
         self.options = options or RayOptions()
         self._mirror: Mirror | None = None
 
@@ -32,10 +35,8 @@ class RayEngine:
         return self._mirror
 
     def run(self, job: Job, supervisor: Supervisor) -> None:
-        try:
-            from nearfar.engine.ray_cluster.driver import Driver  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise MissingExtra("engine ray needs Ray; install it with: pip install 'nearfar[ray]'") from error
+        from nearfar.engine.ray_cluster.driver import Driver  # noqa: PLC0415 - an extra
+
         mirror = self._mirror or self.servers(job.server)
         with Driver(job, supervisor, self.options, mirror) as driver:
             driver.until_done()

@@ -44,7 +44,7 @@ class RayOptions:
             if getattr(self, name) not in allowed:
                 raise InvalidSettings(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
         if self.object_store is not None:
-            memory_bytes(self.object_store)
+            memory_bytes(self.object_store, "object_store")
 
     @property
     def bytes_a_second(self) -> float | None:

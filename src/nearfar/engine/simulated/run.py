@@ -19,7 +19,7 @@ from nearfar.engine.simulated.snapshots import Features
 from nearfar.engine.simulated.usage import Meter, State, Usage
 from nearfar.engine.simulated.virtual_time import BEGINS, ENDS, Cores, Event, Events, Network
 from nearfar.engine.simulated.worker import SimulatedThread, SimulatedWorker, simulated_worker
-from nearfar.errors import InvalidSettings, WorkerFailed
+from nearfar.errors import WorkerFailed
 from nearfar.objective.fast_gradient import Gatherer
 from nearfar.parameter_server.messages import Applied, Push
 from nearfar.parameter_server.server import Server
@@ -78,7 +78,7 @@ class _Run:
     def __init__(self, job: Job, supervisor: Supervisor, cluster: SimulatedCluster, events: Events) -> None:
         cluster.check(job.workers, job.threads_per_worker)
         self._job, self._supervisor, self._cluster, self._events = job, supervisor, cluster, events
-        self._costs = cluster.costs or _counted(job)
+        self._costs = cluster.costs or Costs.counted(job.sizes)
         self._kernel, self._gatherer = job.kernel(), Gatherer(job.points, job.rank)
         self._full_size = len(job.sampler.batch(0, job.sampler.settled).indices)
         self._all_features: Features = np.arange(job.points.n_features, dtype=np.int32)
@@ -159,7 +159,9 @@ class _Run:
     def _go_on(self, thread: SimulatedThread) -> None:
         """A thread is free."""
         thread.is_resting = False
-        if thread.task is None and thread in thread.worker.threads:
+        if thread.worker.worker.is_ending and not thread.has_step:
+            self._end(thread.worker)
+        elif thread.task is None and thread in thread.worker.threads:
             self._take_next(thread)
         self._begin_if_ready(thread)
 
@@ -184,7 +186,7 @@ class _Run:
             if thread.task is not task:
                 continue
             if thread.computing is None and not self._has_step(thread):
-                self._end(thread, task)
+                self._end(thread.worker)
                 continue
             thread.is_admitted = True
             self._pulls.want(thread)
@@ -208,7 +210,7 @@ class _Run:
         elif self._has_step(thread):
             self._compute(thread, thread.task)
         else:
-            self._end(thread, thread.task)
+            self._end(thread.worker)
 
     def _has_rows(self, thread: SimulatedThread) -> bool:
         """Whether the rows of a thread's batch are there; where no one ever waits, old ones will do."""
@@ -266,11 +268,14 @@ class _Run:
         self._pauses[worker] = [pause for pause in left if pause not in due]
         return sum(pause.seconds for pause in due)
 
-    def _end(self, thread: SimulatedThread, task: Task) -> None:
-        """The budget has no step left for a thread."""
-        worker = thread.worker
-        worker.worker.abandon(task)
-        self._leave(thread)
+    def _end(self, worker: SimulatedWorker) -> None:
+        """The budget has no step left for one of a worker's threads, nor then for the others: they may wait for it."""
+        worker.worker.is_ending = True
+        for thread in list(worker.threads):
+            if thread.computing is None and not thread.has_step:
+                if thread.task is not None:
+                    worker.worker.abandon(thread.task)
+                self._leave(thread)
         if not worker.threads:
             self._job.clocks.leave(worker.worker.number)
             self._events.after(0.0, BEGINS, self._look_around)
@@ -333,9 +338,3 @@ class _Run:
 
 def _nothing() -> None:
     pass
-
-
-def _counted(job: Job) -> Costs:
-    if job.sizes is None:
-        raise InvalidSettings("the cluster has no costs, and the job has no sizes to count them from; give costs")
-    return Costs.counted(job.sizes)
