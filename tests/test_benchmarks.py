@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import baselines, environments, memory, metric_learn
+from benchmarks import baselines, environments, metric_learn
 from benchmarks.chase import Chase
 from benchmarks.problems import labelled
+from benchmarks.processes import anonymous_bytes
 from benchmarks.results import record
-from benchmarks.serial import prepared_job
+from benchmarks.serial import Watcher, prepared_job
 from benchmarks.survival import doubling, fit_peer
 
 import nearfar as nf
@@ -62,12 +63,17 @@ def test_an_environment_that_several_processes_want_at_once_is_made_once(tmp_pat
 
 
 def fakes(monkeypatch, tmp_path):
-    """Two benchmarks of no work, the second for want of its environment, and a page of results of their own."""
+    """Benchmarks of no work, one for want of its environment, one whose process fails, and a page for their results."""
 
     def absent(*, small):
         raise environments.NoEnvironment("no network")
 
-    monkeypatch.setattr(command, "BENCHMARKS", {"speed": lambda *, small: [{"ratio": 2.0}], "absent": absent})
+    def failing(*, small):
+        yield {"ratio": 1.0}
+        raise subprocess.CalledProcessError(2, ["peer"])
+
+    benchmarks = {"failing": failing, "speed": lambda *, small: [{"ratio": 2.0}], "absent": absent}
+    monkeypatch.setattr(command, "BENCHMARKS", benchmarks)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "RESULTS.md")
     return tmp_path / "RESULTS.md"
 
@@ -82,24 +88,46 @@ def test_a_benchmark_in_full_writes_its_section_of_the_page_of_results(monkeypat
     with pytest.raises(SystemExit) as ended:
         command.main([])
     printed = capsys.readouterr()
-    figures = json.loads(printed.out)
-    assert (figures["benchmark"], figures["ratio"]) == ("speed", 2.0)
-    assert figures["load"] >= 0
-    assert printed.out in page.read_text()
-    assert printed.err == "absent is left out: no network\n"
+    figures = [json.loads(line) for line in printed.out.splitlines()]
+    assert [(line["benchmark"], line["ratio"]) for line in figures] == [("failing", 1.0), ("speed", 2.0)]
+    assert figures[1]["load"] >= 0
+    assert "| 2.0 |" in page.read_text()
+    assert "failing" not in page.read_text()
+    assert printed.err == (
+        "failing is left out: Command '['peer']' returned non-zero exit status 2.\nabsent is left out: no network\n"
+    )
     assert ended.value.code == 1
 
 
 def test_a_section_of_results_takes_the_place_of_its_last_one(tmp_path):
     page, order = tmp_path / "RESULTS.md", ["speed", "size"]
-    record(page, "size", ['{"ratio": 1}'], order)
-    record(page, "speed", ['{"ratio": 2}'], order)
-    record(page, "size", ['{"ratio": 3}', '{"ratio": 4}'], order)
+    record(page, "size", [{"ratio": "old"}], order)
+    record(page, "speed", [{"ratio": 2.2}], order)
+    record(page, "size", [{"ratio": 3.3}, {"ratio": 4.4}], order)
     text = page.read_text()
-    places = [text.index(part) for part in ("## speed", '{"ratio": 2}', "## size", '3}\n{"ratio": 4}')]
+    places = [text.index(part) for part in ("## speed", "| 2.2 |", "## size", "| 3.3 |\n| 4.4 |")]
     assert places == sorted(places)
-    assert '{"ratio": 1}' not in text
-    assert text.count("```") == 4
+    assert "old" not in text
+
+
+def test_results_are_tables_of_what_the_lines_say(tmp_path):
+    page = tmp_path / "RESULTS.md"
+    runs = [
+        {"case": name, "steps": steps, "curve": [[0, 0.5], [9, 0.75]], "best": [1.5, 2.5], "of": {"a_b": 1}, "to": None}
+        for name, steps in (("one", 12), ("a|b", 34567))
+    ]
+    record(page, "scale", [*runs, {"ratio": 1.5}], ["scale"])
+    *_, table, last = page.read_text().rstrip().split("\n\n")
+    assert table.splitlines() == [
+        "| case | one | a\\|b |",
+        "| --- | --- | --- |",
+        "| steps | 12 | 34,567 |",
+        "| curve | 0: 0.5, 9: 0.75 | 0: 0.5, 9: 0.75 |",
+        "| best | 1.5, 2.5 | 1.5, 2.5 |",
+        "| of | a b: 1 | a b: 1 |",
+        "| to | – | – |",
+    ]
+    assert last.splitlines() == ["| ratio |", "| --- |", "| 1.5 |"]
 
 
 def test_an_unknown_name_is_refused(monkeypatch, tmp_path, capsys):
@@ -107,7 +135,7 @@ def test_an_unknown_name_is_refused(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(["velocity"])
     assert ended.value.code == 2
-    assert "unknown benchmark velocity; expected any of speed, absent" in capsys.readouterr().err
+    assert "unknown benchmark velocity; expected any of failing, speed, absent" in capsys.readouterr().err
 
 
 def test_the_timed_loop_takes_the_steps_of_training():
@@ -115,7 +143,7 @@ def test_the_timed_loop_takes_the_steps_of_training():
     settings = nf.TrainingSettings(rank=8, steps=6, schedule="constant", block_size=100)
     prepared = prepare(data.X, nf.Labels(data.y), settings, labels=None, loss=None, start=None)
 
-    class SixSteps:
+    class SixSteps(Watcher):
         left = 6
 
         def attend(self, applied):
@@ -186,9 +214,9 @@ def test_memory_is_that_of_the_process():
         [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "held\n"
-        assert 200 << 20 <= memory.anonymous_bytes(process.pid) < 300 << 20
+        assert 200 << 20 <= anonymous_bytes(process.pid) < 300 << 20
         process.communicate("\n")
-    assert memory.anonymous_bytes(process.pid) == 0
+    assert anonymous_bytes(process.pid) == 0
 
 
 def test_sizes_double_up_to_the_last():

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nearfar as nf
 from nearfar.data.dataset import Dataset
 from nearfar.display import CopyingDisplay
 from nearfar.evaluation import clustering
-from nearfar.model.metric import load_metric
+from nearfar.model.metric import Metric, load_metric
 from nearfar.model.run import RunFolder
 from nearfar.settings import TrainingSettings
 from tests.commands import ended, nearfar, process
@@ -106,6 +107,20 @@ def test_sampling_again_replaces_what_was_stored(data: Path, tmp_path: Path) -> 
     assert {path.name for path in (tmp_path / "d").iterdir()} == {
         "dataset.json", "points.npy", "labels.npy", "triplets.npy",
     }  # fmt: skip
+    assert "30 triplets" in nearfar("sample", tmp_path / "d", "--triplets", "30", "--among-neighbours")
+    assert "10 similar" in nearfar("sample", tmp_path / "d", "--similar", "10", "--dissimilar", "20")
+
+
+def test_ingested_constraints_are_replaced_only_when_asked(data: Path, tmp_path: Path) -> None:
+    similar = tmp_path / "similar.txt"
+    similar.write_text("0 1\n2 3\n")
+    nearfar("ingest", data / "train.npz", "--similar", similar, "--out", tmp_path / "d")
+    drawing = ("sample", tmp_path / "d", "--triplets", "30")
+    code, _, err = ended(*drawing)
+    assert code == 2
+    assert "2 similar, 0 dissimilar" in err
+    assert "30 triplets" in nearfar(*drawing, "--replace")
+    assert "30 triplets" in nearfar(*drawing)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +236,11 @@ def test_every_setting_is_an_option_with_its_explanation_unspoiled() -> None:
     assert "Λ" not in shown
 
 
+def test_the_version_is_that_of_the_package() -> None:
+    assert nearfar("--version") == f"nearfar {nf.__version__}\n"
+    assert "--version" in nearfar("--help")
+
+
 def test_help_names_every_command_in_a_whole_sentence() -> None:
     shown = nearfar("--help")
     assert shown == nearfar()
@@ -269,6 +289,37 @@ def test_without_a_budget_training_ends_by_itself(data: Path, tmp_path: Path) ->
     assert min(report["objective"] for report in reports) < 0.8 * reports[0]["objective"]
 
 
+def test_with_nothing_held_out_the_objective_is_that_of_batches_and_the_start_has_none(
+    data: Path, tmp_path: Path
+) -> None:
+    options = (*QUICK, "--report-every", "10", "--schedule", "constant", "--held-out", "0")
+    code, out, err = ended("train", data / "labelled", "--out", tmp_path / "run", *options, "--patience", "2")
+    assert code == 0
+    assert re.search(r"objective of the last batches \d.*; the objective of the last batches was no better in", out)
+    assert "held-out objective" not in out + err
+    assert "note: " not in err
+    assert re.search(r"step 0  objective –  ", err)
+    reports = list(RunFolder(tmp_path / "run").reports())
+    assert not any(report.judged for report in reports)
+    assert min(report.objective for report in reports[1:]) == pytest.approx(
+        float(re.findall(r"batches (\d\S*);", out)[0]), abs=1e-3
+    )
+
+    page = nearfar("report", tmp_path / "run", "--out", tmp_path / "report.html", "--dataset", data / "test")
+    assert "1 run" in page
+    assert "held nothing out" in (tmp_path / "report.html").read_text()
+    assert f"objective {reports[-1].objective:.4f}" in nearfar("watch", tmp_path / "run", "--terminal", "--until-done")
+
+
+def test_it_is_noted_where_too_little_is_given_to_hold_any_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", X=np.random.default_rng(0).normal(size=(9, 4)), y=np.arange(9) % 3)
+    nearfar("ingest", tmp_path / "few.npz", "--out", tmp_path / "few")
+    code, out, err = ended("train", tmp_path / "few", "--out", tmp_path / "run", "--steps", "5")
+    assert code == 0
+    assert "note: too little is given to hold any of it out" in err
+    assert "5 steps, objective of the last batches" in out
+
+
 def test_resume_goes_on_where_the_run_ended(data: Path, tmp_path: Path) -> None:
     at_once, in_two = tmp_path / "at-once", tmp_path / "in-two"
     options = (*QUICK, "--schedule", "constant", "--report-every", "20")
@@ -294,13 +345,21 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(data: Path, tmp_p
     assert (out / "metric.safetensors").exists()
 
 
-def test_training_that_diverges_ends_in_one_line_too(data: Path, tmp_path: Path) -> None:
-    options = ("--update-rule", "sgd", "--step-size", "1e30", "--steps", "50")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_training_that_diverges_ends_in_one_line_too(data: Path, tmp_path: Path, workers: str) -> None:
+    options = ("--update-rule", "sgd", "--step-size", "1e30", "--steps", "50", "--workers", workers)
     code, _, shown = ended("train", data / "paired", "--out", tmp_path / "run", *QUICK, *options)
-    assert code == 1
+    assert code == 2
     assert "step_size" in shown.splitlines()[-1]
     assert shown.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in shown
+
+
+def test_without_ray_the_engine_ray_is_an_error_before_work_starts(data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, out, err = ended("train", data / "paired", "--out", tmp_path / "run", *QUICK, "--engine", "ray")
+    assert (code, out, err) == (2, "", "error: engine ray needs Ray; install it with: pip install 'nearfar[ray]'\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_metric_is_of_use_when_the_data_of_its_run_is_gone(data: Path, tmp_path: Path) -> None:
@@ -338,6 +397,54 @@ def test_a_signal_saves_the_run_and_resume_finishes_it(data: Path, tmp_path: Pat
     assert reached == sorted(set(reached))
     assert reached[-1] == steps
     assert load_metric(out / "metric.safetensors").rank == 8
+
+
+def test_tables_with_text_are_transformed_and_searched_for_by_the_columns_of_numbers(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
+    X = np.load(data / "test.npz")["X"][:5]
+    np.save(tmp_path / "plain.npy", X)
+    rows = [",".join([f"digit-{i}", "some", *map(repr, row.tolist())]) for i, row in enumerate(X)]
+    (tmp_path / "table.txt").write_text("\n".join(rows) + "\n")
+    options = ("--format", "csv", "--id-column", "0", "--label-column", "1")
+    nearfar("transform", run, tmp_path / "table.txt", *options, "--out", tmp_path / "a.npy")
+    nearfar("transform", run, tmp_path / "plain.npy", "--out", tmp_path / "b.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"), rtol=1e-5)
+    searching = ("search", run, data / "test", "-k", "3", "--json", "--query")
+    table, plain = (
+        [[near["index"] for near in each["neighbours"]] for each in json.loads(nearfar(*searching, *query))]
+        for query in ((tmp_path / "table.txt", *options), (tmp_path / "plain.npy",))
+    )
+    assert table == plain
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["ingest", "sample", "transform"])
+def test_a_signal_ends_a_command_in_one_line_and_leaves_nothing(
+    data: Path, tmp_path: Path, command: str, number: int
+) -> None:
+    arguments = _long_taking(command, data, tmp_path)
+    before = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
+    with subprocess.Popen(process(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as begun:
+        _wait_for(lambda: any(tmp_path.rglob(".*.partial")), begun)
+        begun.send_signal(number)
+        printed, shown = begun.communicate(timeout=60)
+    assert (begun.returncode, printed) == (128 + number, ""), shown
+    assert shown.splitlines()[-1] == "stopped; nothing is left half-written"
+    assert "Traceback" not in shown
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*")} == before
+
+
+def _long_taking(command: str, data: Path, place: Path) -> list[str | Path]:
+    """A command that would write for long."""
+    if command == "ingest":
+        return ["ingest", *[data / "train.npz"] * 3000, "--out", place / "new"]
+    if command == "sample":
+        shutil.copytree(data / "labelled", place / "d")
+        return ["sample", place / "d", "--similar", "100000000", "--dissimilar", "100000000"]
+    np.save(place / "many.npy", np.tile(np.load(data / "train.npz")["X"].astype(np.uint8), (1500, 1)))
+    Metric(np.eye(64)).save(place / "m.safetensors")
+    return ["transform", place / "m.safetensors", place / "many.npy", "--out", place / "new.npy"]
 
 
 def test_a_terminal_shows_a_live_bar(data: Path, tmp_path: Path) -> None:
@@ -439,5 +546,5 @@ def test_a_missing_parquet_reader_names_its_extra(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     code, _, err = ended("ingest", tmp_path / "a.parquet", "--out", tmp_path / "d")
-    assert code == 1
+    assert code == 2
     assert "nearfar[parquet]" in err

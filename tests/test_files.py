@@ -42,21 +42,51 @@ def test_an_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_text() == "old"
 
 
-@pytest.mark.parametrize("manager", ["atomic_file", "atomic_folder"])
-def test_a_killed_process_leaves_no_complete_looking_file(tmp_path: Path, manager: str) -> None:
-    """Killed after all is written, but before the block ends: the name must not be there."""
-    code = (
-        "import os, signal, sys; from pathlib import Path; from nearfar import files\n"
-        f"with files.{manager}(Path(sys.argv[1])) as opened:\n"
-        "    opened = opened if hasattr(opened, 'write') else (opened / 'inside').open('wb')\n"
-        "    opened.write(b'all of it'); opened.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+WRITING = (
+    "import os, signal, sys; from pathlib import Path; from nearfar import files\n"
+    "with files.{manager}(Path(sys.argv[1])) as opened:\n"
+    "    opened = opened if hasattr(opened, 'write') else (opened / 'inside').open('wb')\n"
+    "    opened.write(b'all of it'); opened.flush(); {then}\n"
+)
+
+
+def writing(manager: str, path: Path, then: str) -> subprocess.Popen[str]:
+    """A process that writes to ``path``, and then does this before the block ends."""
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
-    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "whole")], env=environment, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    command = [sys.executable, "-c", WRITING.format(manager=manager, then=then), str(path)]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def write_whole(manager: str, path: Path) -> None:
+    with getattr(files, manager)(path):
+        pass
+
+
+@pytest.mark.parametrize("manager", ["atomic_file", "atomic_folder"])
+def test_a_killed_process_leaves_no_complete_looking_file_and_the_next_one_removes_what_it_left(
+    tmp_path: Path, manager: str
+) -> None:
+    """Killed after all is written, but before the block ends: the name must not be there."""
+    with writing(manager, tmp_path / "whole", "os.kill(os.getpid(), signal.SIGKILL)") as killed:
+        assert killed.wait() == -signal.SIGKILL
     remains = [path.name for path in tmp_path.iterdir()]
     assert remains
     assert all(name.endswith(".partial") for name in remains)
+    write_whole(manager, tmp_path / "whole.npy")
+    assert {path.name for path in tmp_path.iterdir()} == {*remains, "whole.npy"}, "not of the same name"
+    write_whole(manager, tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"whole", "whole.npy"}
+
+
+@pytest.mark.parametrize("manager", ["atomic_file", "atomic_folder"])
+def test_what_a_living_process_is_writing_is_not_removed(tmp_path: Path, manager: str) -> None:
+    with writing(manager, tmp_path / "whole", "print('written', flush=True); input()") as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "written\n"
+        (partial,) = tmp_path.iterdir()
+        write_whole(manager, tmp_path / "whole")
+        assert partial.exists()
+        other.kill()
 
 
 def test_a_folder_that_exists_is_not_replaced(tmp_path: Path) -> None:
@@ -112,6 +142,24 @@ def test_the_checksum_finds_any_flipped_byte_of_the_tensors(tmp_path: Path) -> N
         path.write_bytes(damaged)
         with pytest.raises(InvalidFile, match="damaged"):
             files.read_safetensors(path, verify=True)
+
+
+def test_where_there_is_no_room_for_tensors_it_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    """A limit of the process on the size of its files stands for a full disk."""
+    code = (
+        "import resource, sys, threading; from pathlib import Path; import numpy as np\n"
+        "from nearfar import files; from nearfar.errors import InvalidFile\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    files.write_safetensors(Path(sys.argv[1]), {'L': np.ones((40, 1 << 18), np.float32)}, {})\n"
+        "except InvalidFile as error:\n"
+        "    print(error, threading.active_count())\n"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path / "metric")]
+    ended = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith(f"cannot write {tmp_path / 'metric'}: ")
+    assert ended.stdout.endswith(" 1\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_metadata_that_looks_like_a_checksum_to_be_filled_in_is_kept(tmp_path: Path) -> None:

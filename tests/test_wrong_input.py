@@ -1,6 +1,7 @@
 """Bad input: from the command line exit code 2, one last line that says how to mend it, and nothing left behind."""
 
 import contextlib
+import errno
 import hashlib
 import shutil
 import subprocess
@@ -243,7 +244,21 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "too large for float32": (
         ingesting(lambda g, p: saved(p / "a.npy", spoiled(points_of(g), 1e300))),
-        ("point 7 has NaN or infinity in feature 2",),
+        ("point 7 has 1e+300 in feature 2", "too large for float32; scale the feature"),
+    ),
+    "too large for float32 in sparse": (
+        ingesting(lambda g, p: texted(p / "a.petuum", "1 1 0:1\n1 1 2:1e300\n")),
+        ("1e+300", "too large for float32", "scale the feature"),
+    ),
+    "points to transform too large for float32": (
+        lambda g, p: [
+            "transform",
+            g / "run",
+            saved(p / "a.npy", spoiled(points_of(g), 1e300)),
+            "--out",
+            p / "new.npy",
+        ],
+        ("point 7 has NaN or infinity in feature 2", "scale the feature if float32"),
     ),
     "NaN in points to transform": (
         lambda g, p: [
@@ -267,7 +282,14 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     # files
     "missing source": (ingesting(lambda g, p: p / "no.npy"), ("no.npy is missing", "expected a .npy file")),
-    "folder as source": (ingesting(lambda g, p: g / "labelled"), ("no suffix", ".npz", ".svm")),
+    "folder as source": (
+        ingesting(lambda g, p: g / "labelled"),
+        ("labelled is a folder", "give its files", "labelled/*.npy"),
+    ),
+    "folder as source, of a given format": (
+        ingesting(lambda g, p: g / "labelled", "--format", "npy"),
+        ("labelled is a folder", "give its files"),
+    ),
     "unknown suffix": (ingesting(lambda g, p: texted(p / "a.xls", "1")), (".xls", "expected one of .npy", "convert")),
     "truncated npy": (
         ingesting(lambda g, p: truncated(g.copy("points.npy", p))),
@@ -276,6 +298,14 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "truncated npz": (
         ingesting(lambda g, p: truncated(g.copy("labelled.npz", p))),
         ("labelled.npz is not a complete .npz file", "expected one that np.savez wrote"),
+    ),
+    "text called npz": (
+        ingesting(lambda g, p: texted(p / "fake.npz", "1,2\n3,4\n")),
+        ("fake.npz is not an .npz archive", "expected one that np.savez wrote"),
+    ),
+    "nothing called npz": (
+        ingesting(lambda g, p: texted(p / "fake.npz", "")),
+        ("fake.npz is not an .npz archive",),
     ),
     "foreign npz": (
         ingesting(lambda g, p: archived(p / "a.npz", weights=np.ones(3), bias=np.ones(1))),
@@ -355,11 +385,27 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "too large for float16": (
         ingesting(lambda g, p: saved(p / "a.npy", spoiled(points_of(g), 7e4)), "--dtype", "float16"),
-        ("point 7 has 70000 in feature 2", "float16", "float32"),
+        ("point 7 has 70000 in feature 2", "too large for float16", "float32, or scale the feature"),
     ),
     "more features than asked for": (
         ingesting(lambda g, p: texted(p / "a.petuum", "1 2 0:1 3:2\n"), "--features", "3"),
-        ("points have a column 3", "expected columns below 3"),
+        ("points have a column 3", "expected columns below 3", "as --features 3 was given"),
+    ),
+    "more features than asked for, counted from 1": (
+        ingesting(lambda g, p: texted(p / "a.svm", "1 1:1 5:2\n"), "--features", "3"),
+        ("points have a column 5", "below 4, counted from 1", "as --features 3 was given"),
+    ),
+    "NaN in svmlight": (
+        ingesting(lambda g, p: texted(p / "a.svm", "1 1:1\n1 1:nan\n")),
+        ("a.svm:2: '1:nan' is NaN or infinity", "must be finite", "fill or drop"),
+    ),
+    "no points in svmlight": (
+        ingesting(lambda g, p: texted(p / "a.svm", "")),
+        ("a.svm holds no points", "label index:value"),
+    ),
+    "no points in Petuum's format": (
+        ingesting(lambda g, p: texted(p / "a.petuum", "")),
+        ("a.petuum holds no points", "label nnz id:value"),
     ),
     "other features than an npy has": (
         ingesting(lambda g, p: g / "points.npy", "--features", "6"),
@@ -486,6 +532,14 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
         ingesting(lambda g, p: archived(p / "a.npz", X=points_of(g), y=np.linspace(0, 1, N))),
         ("NaN or fractions", "whole numbers or text"),
     ),
+    "folder as labels": (
+        lambda g, p: ["ingest", g / "points.npy", "--labels", g / "labelled", "--out", p / "new"],
+        ("labelled is a folder; expected a file",),
+    ),
+    "folder as pairs": (
+        lambda g, p: ["ingest", g / "points.npy", "--pairs", ".", "--out", p / "new"],
+        (". is a folder; expected a file",),
+    ),
     "missing labels file": (
         lambda g, p: ["ingest", g / "points.npy", "--labels", p / "no.txt", "--out", p / "new"],
         ("no.txt is missing",),
@@ -508,6 +562,10 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "sample singletons": (
         lambda g, p: ["sample", g.copy("singletons", p), "--triplets", "5"],
         ("group has two points",),
+    ),
+    "sample over ingested pairs": (
+        lambda g, p: ["sample", both_ingested(g, p), "--triplets", "5"],
+        ("not noted as drawn (60 similar, 60 dissimilar)", "replace them all", "--replace"),
     ),
     # settings
     "rank above the features": (training("labelled", "--rank", "6"), ("rank is 6", "5 features", "at most")),
@@ -554,7 +612,11 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "transform below a file": (
         transforming("points.npy", lambda _, place: texted(place / "file", "") / "new.npy"),
-        ("cannot write", "Not a directory", "choose a folder that exists"),
+        ("cannot write", "no such folder", "choose a folder that exists"),
+    ),
+    "transform to a text file": (
+        transforming("points.npy", lambda _, place: place / "p.txt"),
+        ("p.txt is no name of a npy file", "expected one that ends in .npy"),
     ),
     "a name too long": (
         lambda g, p: ["ingest", g / "labelled.npz", "--out", p / ("x" * 300)],
@@ -716,6 +778,26 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     ),
     "dataset to judge by of one kind": (evaluating(lambda g, p: g / "run", "only-similar"), ("dissimilar",)),
     "dataset to judge by of one class": (evaluating(lambda g, p: g / "run", "one-class"), ("one class", "two")),
+    # plans
+    "a plan of nothing": (lambda *_: ["plan"], ("nothing to plan", "give a dataset, or --points and --features")),
+    "a plan of more non-zeros than features": (
+        lambda *_: ["plan", "--points", "10", "--features", "10", "--nonzeros", "20"],
+        ("nonzeros is 20", "10 features", "at most that many"),
+    ),
+    "a plan of a dataset and of sizes": (
+        lambda g, _: ["plan", g / "labelled", "--points", "100", "--features", "7"],
+        ("both", "give a dataset, or --points"),
+    ),
+    "a plan of a dataset and of pairs": (lambda g, _: ["plan", g / "labelled", "--pairs", "100"], ("give a dataset",)),
+    "a plan of a higher rank than features": (
+        lambda *_: ["plan", "--points", "10", "--features", "10", "--rank", "20"],
+        ("rank is 20", "10 features", "at most that many"),
+    ),
+    # a cluster
+    "an object store of no size": (
+        training("labelled", "--engine", "ray", "--object-store", "banana"),
+        ("object_store is 'banana'", "8GB"),
+    ),
     # judging
     "more voters than references": (
         evaluating(lambda g, p: g / "run", "other", "--neighbours", "61"),
@@ -757,6 +839,12 @@ def ingested(place: Path, **arrays: np.ndarray) -> Path:
     return place / "dataset"
 
 
+def both_ingested(good: Good, place: Path) -> Path:
+    """A dataset of labels and of pairs of the user's own."""
+    nearfar("ingest", good / "labelled.npz", "--pairs", good / "pairs.csv", "--out", place / "both")
+    return place / "both"
+
+
 def sampled(good: Good, place: Path) -> Path:
     dataset = good.copy("labelled", place)
     nearfar("sample", dataset, "--similar", "50", "--dissimilar", "50")
@@ -780,6 +868,52 @@ def test_bad_input_ends_in_one_clear_line_and_leaves_nothing_behind(name: str, g
     assert_one_clear_line(ended(*command), says)
     assert contents(tmp_path) == before
     assert contents(good.folder) == kept
+
+
+FILES: dict[str, tuple[str, Callable[[Good, Path], Command]]] = {
+    "npy to ingest": ("points.npy", lambda g, file: ["ingest", file, "--out", file.parent / "new"]),
+    "csv to ingest": ("pairs.csv", lambda g, file: ["ingest", file, "--out", file.parent / "new"]),
+    "npz to ingest": ("labelled.npz", lambda g, file: ["ingest", file, "--out", file.parent / "new"]),
+    "labels": (
+        "similar.csv",
+        lambda g, file: ["ingest", g / "points.npy", "--labels", file, "--out", file.parent / "new"],
+    ),
+    "pairs": ("pairs.csv", lambda g, file: ["ingest", g / "points.npy", "--pairs", file, "--out", file.parent / "new"]),
+    "points of a dataset": ("labelled/points.npy", lambda g, file: ["evaluate", g / "run", file.parent]),
+    "dataset.json": ("labelled/dataset.json", lambda g, file: ["evaluate", g / "run", file.parent]),
+    "metric": ("run/metric.safetensors", lambda g, file: ["evaluate", file, g / "labelled"]),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_may_not_be_read_is_said_so(
+    name: str, good: Good, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the answer of the system is given in its place."""
+    path, command = FILES[name]
+    file = good.copy(path.split("/")[0], tmp_path) / Path(path).name if "/" in path else good.copy(path, tmp_path)
+    opened = Path.open
+
+    def refused(self: Path, *given: str, **named: str) -> object:
+        if self == file:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return opened(self, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refused)
+    outcome = ended(*command(good, file))
+    assert_one_clear_line(outcome, (f"{file} may not be read", "chmod"))
+    assert "ingest the source again" not in outcome.err
+
+
+@pytest.mark.parametrize("path", ["labelled/points.npy", "labelled/dataset.json", "run/metric.safetensors"])
+def test_a_folder_in_place_of_a_file_is_said_so(path: str, good: Good, tmp_path: Path) -> None:
+    folder, name = path.split("/")
+    file = good.copy(folder, tmp_path) / name
+    file.unlink()
+    file.mkdir()
+    places = {"run": good / "run", "labelled": good / "labelled"} | {folder: tmp_path / folder}
+    outcome = ended("evaluate", places["run"], places["labelled"])
+    assert_one_clear_line(outcome, (f"{file} is a folder; expected a file",))
 
 
 IN_A_PROCESS = ("NaN in npy", "y of 0 and 1", "resume with other settings", "unknown loss")

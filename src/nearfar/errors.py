@@ -8,6 +8,7 @@
     │   ├── InvalidConstraints             pairs, triplets or labels that cannot be learned from
     │   ├── InvalidSettings                a setting out of its range, or two that contradict each other
     │   ├── InvalidFile                    a file that is missing, truncated, damaged or of another kind
+    │   │   └── UnreadableFile             one that may not be read, or a folder in its place
     │   └── InvalidRun                     a run folder that exists, is missing, or was made with other settings
     ├── TrainingFailed                     the input was fine, the training was not
     │   ├── Diverged                       a gradient or the metric is no longer finite
@@ -38,6 +39,10 @@ class InvalidSettings(InvalidInput):
 
 class InvalidFile(InvalidInput):
     """A file is missing, truncated, damaged or of another kind."""
+
+
+class UnreadableFile(InvalidFile):
+    """A file is there, but may not be read, or is a folder."""
 
 
 class InvalidRun(InvalidInput):

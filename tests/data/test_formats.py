@@ -204,7 +204,7 @@ WRONG_FILES: dict[str, tuple[str, bytes | None, str]] = {
     "unknown suffix": ("a.docx", b"", "suffix .docx; expected one of .npy, .npz, .svm"),
     "no suffix": ("a", b"", "no suffix; expected one of"),
     "missing": ("a.npz", None, "a.npz is missing"),
-    "npz that is text": ("a.npz", b"1 2 3\n", "not a complete .npz"),
+    "npz that is text": ("a.npz", b"1 2 3\n", "not an .npz archive"),
     "npy that is text": ("a.npy", b"1 2 3\n", "not a complete .npy"),
     "svmlight without a label": ("a.svm", b"1 1:2\n1:2 3:4\n", r"a\.svm:2: the label is '1:2'"),
     "svmlight word": ("a.svm", b"# a comment\n1 1:2\n\n0 two:3\n", r"a\.svm:4: 'two:3'"),
@@ -229,7 +229,7 @@ def test_a_wrong_file_is_said(tmp_path: Path, name, content, message) -> None:
 
 def test_a_folder_and_an_array_under_another_name_are_said(tmp_path: Path) -> None:
     (tmp_path / "a.npz").mkdir()
-    with pytest.raises(InvalidFile, match="is not a file"):
+    with pytest.raises(InvalidFile, match="is a folder; give its files"):
         read_all(tmp_path / "a.npz")
     np.save(tmp_path / "b.npy", POINTS)
     (tmp_path / "b.npy").rename(tmp_path / "b.npz")

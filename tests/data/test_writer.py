@@ -17,7 +17,7 @@ from nearfar.data.dataset import Dataset, write_dataset
 from nearfar.data.drawn import draw_to_dataset
 from nearfar.data.from_labels import LabelDraws, draw_pairs
 from nearfar.data.points import SparseRows
-from nearfar.data.writer import DatasetWriter
+from nearfar.data.writer import ConstraintWriter, DatasetWriter
 from nearfar.errors import InvalidFile, InvalidInput, InvalidPoints
 from tests.commands import ended, nearfar
 
@@ -123,13 +123,14 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_said_whenever_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+
+def test_a_full_disk_is_said_whenever_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for method in ("append", "close", "retype"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"nearfar.files.NpyAppender.{method}", full)
+            patched.setattr(f"nearfar.files.NpyAppender.{method}", full_disk)
             with pytest.raises(InvalidFile, match=r"cannot write .*/a: No space left on device; free some"):
                 write_dataset(tmp_path / "a", np.ones((2, 3)))
         assert list(tmp_path.iterdir()) == []
@@ -243,3 +244,17 @@ def peaks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, int]
 def test_memory_does_not_grow_with_the_file(peaks, suffix: str) -> None:
     once, often = peaks[suffix]
     assert often - once < TIMES * POINTS.nbytes / 4
+
+
+def test_a_disk_that_is_full_at_the_very_end_leaves_the_old_constraints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "points"
+    write_dataset(folder, np.eye(4), constraints=Pairs(np.array([[0, 1]]), np.array([[2, 3]])))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    writer = ConstraintWriter(folder)
+    writer.append("triplets", np.array([[0, 1, 2]]))
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(InvalidFile, match="No space left"):
+        writer.__exit__(None, None, None)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

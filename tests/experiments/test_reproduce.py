@@ -200,6 +200,7 @@ def test_wrong_arguments(arguments, named, tmp_path, monkeypatch):
     code, _, told = ended("reproduce", *arguments)
     assert code == 2
     assert named in told.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_wrong_images(tmp_path):
@@ -218,6 +219,7 @@ def test_wrong_images(tmp_path):
         code, _, told = ended("reproduce", "mnist", "--mnist", path, "--out", tmp_path / f"out-{number}")
         assert code == 2
         assert named in told.splitlines()[-1]
+        assert not (tmp_path / f"out-{number}").exists()
     (tmp_path / "text.npz").write_text("x_train")
     code, _, told = ended("reproduce", "mnist", "--mnist", tmp_path / "text.npz", "--out", tmp_path / "out")
     assert code == 2

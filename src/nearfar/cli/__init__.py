@@ -3,20 +3,23 @@
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from nearfar import __version__
 from nearfar.cli.data import ingest, sample, synthesize
 from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
 from nearfar.cli.reports import report, watch
 from nearfar.cli.simulating import simulate
+from nearfar.cli.stopping import StoppableGroup, Stopped
 from nearfar.cli.studies import reproduce
 from nearfar.cli.training import demo, plan, train
-from nearfar.errors import InvalidInput, NearfarError
+from nearfar.errors import Diverged, InvalidInput, MissingExtra, NearfarError
 
 app = typer.Typer(
+    cls=StoppableGroup,
     help="Learn a distance from examples of what is near and what is far.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,8 +42,26 @@ for _command in (
 ):  # the order of --help
     app.command()(_command)
 
+
+_WRONGLY_GIVEN = (InvalidInput, MissingExtra, Diverged)
+"""What ends in exit code 2: it takes other input, an extra or another step size; 1 is for what may go well again."""
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises on a command line that it cannot parse; it has no public name."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"nearfar {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What may be given before a command."""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -54,8 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.showwarning = _show_warning
         try:
             sys.exit(app(given or ["--help"], prog_name="nearfar", standalone_mode=False))
+        except Stopped as stop:
+            print("stopped; nothing is left half-written", file=sys.stderr)
+            sys.exit(128 + stop.number)
         except NearfarError as error:
-            _fail(str(error), 2 if isinstance(error, InvalidInput) else 1)
+            _fail(str(error), 2 if isinstance(error, _WRONGLY_GIVEN) else 1)
         except _UsageError as error:
             _fail(_usage_fault(error), 2)
         except OSError as error:  # a path that cannot even be looked at

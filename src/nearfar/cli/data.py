@@ -5,18 +5,28 @@ from typing import Annotated
 
 import typer
 
-from nearfar.cli.options import DatasetFolder, Seed, labels_of, note
+from nearfar.cli.options import (
+    DatasetFolder,
+    FormatName,
+    IdColumn,
+    LabelColumn,
+    PointsKey,
+    Seed,
+    labels_of,
+    note,
+)
 from nearfar.data.dataset import Dataset, store_constraints
 from nearfar.data.drawn import draw_to_dataset
-from nearfar.data.formats import FORMATS, Choice
+from nearfar.data.formats import Choice
 from nearfar.data.from_labels import LabelDraws
 from nearfar.data.ingest import ConstraintFiles
 from nearfar.data.ingest import ingest as ingest_sources
 from nearfar.data.stored import DTypeChoice
 from nearfar.data.synthesis import ShapeName
 from nearfar.data.synthesis import synthesize as synthesize_dataset
+from nearfar.data.writer import arrays_of
 from nearfar.display import CopyingDisplay
-from nearfar.errors import InvalidSettings
+from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.evaluation.neighbour_triplets import draw_neighbour_triplets
 
 
@@ -25,14 +35,11 @@ def ingest(
         list[Path], typer.Argument(metavar="SOURCE...", help=".npy, .npz, svmlight, Petuum, CSV, TSV or Parquet files.")
     ],
     out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", help=f"The format, if the suffix does not say it: {', '.join(FORMATS)}."),
-    ] = None,
-    points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
+    format_: FormatName = None,
+    points_key: PointsKey = None,
     labels_key: Annotated[str | None, typer.Option(help="The array of labels in an .npz.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="The column of labels in a table: name or number.")] = None,
-    id_column: Annotated[str | None, typer.Option(help="The column of ids in a table: name or number.")] = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
     labels: Annotated[Path | None, typer.Option(help="Labels, one a point: .npy, or text with one a line.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Pairs: i, j and 1 (similar) or -1 (dissimilar).")] = None,
     similar: Annotated[Path | None, typer.Option(help="Similar pairs: i, j.")] = None,
@@ -86,20 +93,39 @@ def sample(
     among_neighbours: Annotated[
         bool, typer.Option("--among-neighbours", help="Draw triplets among nearest points, for nearest neighbours.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace stored constraints that were not drawn, but ingested.")
+    ] = False,
     seed: Seed = 0,
 ) -> None:
-    """Draw constraints from labels, and store them in the dataset."""
+    """Draw constraints from labels, and store them in the dataset.
+
+    They replace all that were drawn before, of whatever kind. Constraints that were ingested are only replaced with
+    --replace.
+    """
     opened = Dataset.open(dataset)
     if bool(triplets) == bool(similar or dissimilar):
         raise InvalidSettings("say what to draw: --similar N --dissimilar N, or --triplets N")
     if among_neighbours and not triplets:
         raise InvalidSettings("--among-neighbours is for triplets; say how many with --triplets N")
+    if not replace:
+        _check_replaceable(opened)
     counts = {"triplets": triplets} if triplets else {"similar": similar, "dissimilar": dissimilar}
     if among_neighbours:
         drawn = draw_neighbour_triplets(opened.points, labels_of(opened), triplets, seed=seed)
-        note(store_constraints(dataset, drawn))
+        note(store_constraints(dataset, drawn, drawn=True))
     else:
         with CopyingDisplay("drawing", "constraints") as display:
             note(draw_to_dataset(dataset, LabelDraws(labels_of(opened)), counts, seed, display))
     counted = f"{triplets} triplets" if triplets else f"{similar} similar, {dissimilar} dissimilar pairs"
     print(f"{dataset}: {counted}")
+
+
+def _check_replaceable(dataset: Dataset) -> None:
+    if dataset.constraints is None or dataset.drawn:
+        return
+    stored = ", ".join(f"{len(indices)} {name}" for name, indices in arrays_of(dataset.constraints).items())
+    raise InvalidConstraints(
+        f"{dataset.folder} has constraints that are not noted as drawn ({stored}); drawn ones would replace them all: "
+        "add --replace if that is meant, or ingest the points into another folder and draw there"
+    )

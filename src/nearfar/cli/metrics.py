@@ -7,8 +7,19 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from nearfar.cli.options import AsJson, DatasetFolder, RunPath, Seed, note
+from nearfar.cli.options import (
+    AsJson,
+    DatasetFolder,
+    FormatName,
+    IdColumn,
+    LabelColumn,
+    PointsKey,
+    RunPath,
+    Seed,
+    note,
+)
 from nearfar.data.dataset import Dataset
+from nearfar.data.formats import Choice
 from nearfar.display import print_table
 from nearfar.errors import InvalidRun, NearfarError
 from nearfar.evaluation.clustering import MOST_POINTS
@@ -79,10 +90,17 @@ def transform(
     run: RunPath,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A dataset folder, or a file as for ingest.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The .npy file to make.")],
-    points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
+    format_: FormatName = None,
+    points_key: PointsKey = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
 ) -> None:
-    """Write Lx for every point x. Euclidean distance between the results is the learned distance."""
-    shape = transform_to_file(_metric(run), source, out, points_key)
+    """Write Lx for every point x. Euclidean distance between the results is the learned distance.
+
+    Columns of labels and of ids in a table are left out.
+    """
+    choice = Choice(points_key, None, label_column, id_column)
+    shape = transform_to_file(_metric(run), source, out, choice, format_)
     print(f"{out}: {shape[0]} points of {shape[1]} features")
 
 
@@ -92,14 +110,17 @@ def search(
     query: Annotated[Path, typer.Option(metavar="FILE", help="What to search for: a dataset folder or a file.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbours a query.")] = 10,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="An .npz to make instead of a table.")] = None,
-    points_key: Annotated[str | None, typer.Option(help="The array of points in an .npz.")] = None,
+    format_: FormatName = None,
+    points_key: PointsKey = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the points of a dataset that are nearest to given ones by a metric."""
     if out is not None:
         check_free(out, ".npz")
     metric, opened = _metric(run), Dataset.open(dataset)
-    queries = open_points(query, points_key)
+    queries = open_points(query, Choice(points_key, None, label_column, id_column), format_)
     found = Neighbours.search(metric, opened, queries, k)
     if out is not None:
         found.write(out)

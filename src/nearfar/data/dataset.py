@@ -42,6 +42,8 @@ class Dataset:
     fingerprint: str
     ids: NDArray[Any] | None = None
     """The points' names, where they are not just the row numbers."""
+    drawn: bool = False
+    """Whether the constraints were drawn from the labels by ``nearfar sample``; otherwise they are the user's own."""
 
     @classmethod
     def open(cls, folder: Path) -> "Dataset":
@@ -65,7 +67,8 @@ class Dataset:
                 f"the points or labels in {folder} are not those it was made with; ingest the source again"
             )
         constraints = _open_constraints(folder, arrays)
-        return cls(folder, points, labels, constraints, folder.resolve().name, description.fingerprint, ids)
+        name = folder.resolve().name
+        return cls(folder, points, labels, constraints, name, description.fingerprint, ids, description.drawn)
 
 
 def write_dataset(
@@ -96,12 +99,13 @@ def write_dataset(
     return Dataset.open(out)
 
 
-def store_constraints(folder: Path, constraints: Pairs | Comparisons) -> list[str]:
+def store_constraints(folder: Path, constraints: Pairs | Comparisons, *, drawn: bool = False) -> list[str]:
     """Put constraints into a dataset folder, in place of all it had; return what is odd about them.
 
-    As safe as :class:`~nearfar.data.writer.ConstraintWriter`, whatever happens meanwhile.
+    ``drawn`` notes that they were drawn from the labels. As safe as
+    :class:`~nearfar.data.writer.ConstraintWriter`, whatever happens meanwhile.
     """
-    with ConstraintWriter(folder) as writer:
+    with ConstraintWriter(folder, drawn=drawn) as writer:
         for name, indices in arrays_of(constraints).items():
             for block in _blocks(indices):
                 writer.append(name, block)

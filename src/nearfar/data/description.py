@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.points import Points, SparsePoints, SparseRows, as_points
 from nearfar.data.stored import Form
-from nearfar.errors import InvalidFile
+from nearfar.errors import InvalidFile, UnreadableFile
 from nearfar.files import read_json, read_npy, write_json
 
 FORMAT_VERSION = 1
@@ -33,12 +33,14 @@ class Description:
     fingerprint: str
     source: str
     arrays: dict[str, Form]
+    drawn: bool = False
+    """Whether the constraints were drawn from the labels, so that drawing again loses nothing of the user's."""
 
     @classmethod
     def read(cls, folder: Path) -> "Description":
         """The description of a folder, or what is wrong with it."""
         path = folder / DESCRIPTION_FILE
-        if not path.is_file():
+        if not path.exists():
             found = f"has no {DESCRIPTION_FILE}, so is no dataset" if folder.exists() else "does not exist"
             raise InvalidFile(f"{folder} {found}; make one with `nearfar ingest SOURCE... --out {folder.name}`")
         fields = read_json(path)
@@ -110,6 +112,8 @@ def sample_fingerprint(arrays: Mapping[str, NDArray[Any]]) -> str:
 def _open_array(folder: Path, name: str, expected: Form) -> NDArray[Any]:
     try:
         array = read_npy(array_file(folder, name))
+    except UnreadableFile:
+        raise
     except InvalidFile as error:
         raise InvalidFile(f"{error}; ingest the source again") from error
     if Form(array.dtype.str, array.shape) != expected:

@@ -22,7 +22,7 @@ def draw_to_dataset(
     folder is as safe as :class:`~nearfar.data.writer.ConstraintWriter` keeps it.
     """
     done, total = 0, sum(counts.values())
-    with ConstraintWriter(folder) as writer:
+    with ConstraintWriter(folder, drawn=True) as writer:
         for kind, count in counts.items():
             draw = {"similar": draws.similar, "dissimilar": draws.dissimilar, "triplets": draws.triplets}[kind]
             for first in range(0, count, _AT_ONCE):

@@ -22,6 +22,7 @@ from nearfar.data.ids import PointNames
 from nearfar.data.stored import storable_labels
 from nearfar.data.writer import DatasetWriter
 from nearfar.errors import InvalidConstraints, InvalidFile, InvalidPoints, InvalidSettings
+from nearfar.files import open_file
 
 OnProgress = Callable[[int, int], None]
 """Told how many bytes of how many are read."""
@@ -109,8 +110,8 @@ def ingest(
         )
     for path in constraints.given:
         check_file(path)
-    if labels is not None and not labels.exists():
-        raise InvalidFile(f"{labels} is missing")
+    if labels is not None:
+        open_file(labels).close()
     kind = _common_format(sources, format_name)
     tables = _stacked(sources, choice, format_name, own_labels=labels is None)
     first = next(tables)

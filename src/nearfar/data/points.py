@@ -252,10 +252,12 @@ def check_finite_rows(rows: Rows, numbers: Indices) -> None:
     values = rows.values if isinstance(rows, SparseRows) else rows
     if gather.all_finite(np.atleast_2d(values)):
         return
-    row, feature = first_entry(rows, ~np.isfinite(values))
-    raise InvalidPoints(
-        f"point {numbers[row]} has NaN or infinity in feature {feature}; points must be finite: fill or drop such rows"
-    )
+    wrong = ~np.isfinite(values)
+    row, feature = first_entry(rows, wrong)
+    mend = "fill or drop such rows"
+    if not np.isnan(values[wrong][0]):  # it may be finite as something wider
+        mend += ", or scale the feature if float32 cannot hold it"
+    raise InvalidPoints(f"point {numbers[row]} has NaN or infinity in feature {feature}; points must be finite: {mend}")
 
 
 def first_entry(rows: Rows, chosen: NDArray[np.bool_]) -> tuple[int, int]:

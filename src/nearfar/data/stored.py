@@ -71,12 +71,14 @@ def stored_values(values: NDArray[Any], dtype: np.dtype[Any], rows: sp.csr_matri
             return stored
         plain = values.astype(np.float32)
     block: Rows = plain if rows is None else SparseRows(plain, rows.indices, rows.indptr, rows.shape[1])
-    check_finite_rows(block, np.arange(first, first + (len(values) if rows is None else rows.shape[0])))
-    wrong = ~np.isfinite(stored)
-    row, feature = first_entry(block, wrong)
+    too_large = np.isfinite(values) & ~np.isfinite(stored)
+    if not too_large.any():
+        check_finite_rows(block, np.arange(first, first + (len(values) if rows is None else rows.shape[0])))
+    row, feature = first_entry(block, too_large)
+    value = values[too_large][0]
+    wider = "store the points as float32, or " if np.isfinite(plain[too_large][0]) else ""
     raise InvalidPoints(
-        f"point {first + row} has {values[wrong][0]:g} in feature {feature}, too large for {dtype.name}; "
-        "store the points as float32, or scale them first"
+        f"point {first + row} has {value:g} in feature {feature}, too large for {dtype.name}; {wider}scale the feature"
     )
 
 

@@ -28,7 +28,7 @@ def chance(key: Whole, position: Whole) -> float:
 
 
 @compiled()
-def label_of(number: Whole, n_classes: Whole, seed: Whole, stream: Whole) -> Whole:
+def label_of(number: Whole, n_classes: Whole, seed: Whole, stream: Whole) -> Any:
     """The class of a point. Every ``n_classes`` points in a row are one of each class, in an order of their own."""
     turn, place = divmod(number, n_classes)
     return permuted(place, n_classes, stream_key(seed, stream + _LABELS, turn))

@@ -157,6 +157,8 @@ class DatasetWriter:
         if self._given_features is not None and self._n_features + shift > self._given_features:
             raise InvalidPoints(
                 f"points have a column {self._n_features - 1}; expected columns below {self._given_features - shift}"
+                f"{', counted from 1' if shift else ''}, as --features {self._given_features} was given: "
+                "give as many as there are"
             )
 
     def _append_growing(self, name: str, values: NDArray[Any]) -> None:
@@ -225,11 +227,12 @@ class ConstraintWriter:
     """Puts constraints into a dataset folder, block by block, in place of all it had when the block ends.
 
     An error leaves the folder as it was. A kill leaves the old constraints, the new ones, or a folder that opens
-    without any or says that its constraints are incomplete: never a mixture.
+    without any or says that its constraints are incomplete: never a mixture. ``drawn`` notes in ``dataset.json`` that
+    they were drawn from the labels.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, drawn: bool = False) -> None:
+        self._folder, self._drawn = folder, drawn
         self._description = Description.read(folder)
         self._files, self._arrays = ExitStack(), dict[str, NpyAppender]()
         self.remarks: list[str] = []
@@ -256,11 +259,13 @@ class ConstraintWriter:
             if constraints is None:
                 raise InvalidConstraints("there are no constraints; expected at least one")
             self.remarks = constraints.check(self._description.n_points)
+            for array in self._arrays.values():
+                array.close()  # while the old ones are still there, as a disk may be full
             replace(self._description, arrays=others).write(self._folder)
             for name in CONSTRAINT_WIDTHS:
                 array_file(self._folder, name).unlink(missing_ok=True)
         new = {name: Form(array.dtype.str, array.shape) for name, array in self._arrays.items()}
-        replace(self._description, arrays=others | new).write(self._folder)
+        replace(self._description, arrays=others | new, drawn=self._drawn).write(self._folder)
 
 
 def index_type(n_points: int) -> np.dtype[Any]:

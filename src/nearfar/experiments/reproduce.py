@@ -65,8 +65,16 @@ def reproduce(
     protocol, folder = Protocol.of(study, scale, minutes), StudyFolder(out)
     given = mnist or dataset
     source = "got by the study itself" if given is None else str(given.resolve())
-    folder.open({"study": study, "scale": protocol.scale, "points": source})
-    problem = mnist_problem(protocol, out, mnist) if study == "mnist" else imnet_problem(protocol, out, dataset)
+    about = {"study": study, "scale": protocol.scale, "points": source}
+    make: Callable[[], Problem] = partial(mnist_problem, protocol, out, mnist)
+    if study != "mnist":
+        make = partial(imnet_problem, protocol, out, dataset)
+    if given is None:  # what it gets is kept in its folder
+        folder.open(about)
+        problem = make()
+    else:
+        problem = make()
+        folder.open(about)
     methods = methods_of(problem)
     parts = _parts(problem, methods)
     told = None if on_part is None else lambda number, part: on_part(number + 1, len(parts), part.title)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nearfar.errors import InvalidFile
-from nearfar.files.atomic import atomic_file
+from nearfar.files.atomic import atomic_file, open_file
 
 _SLICE_BYTES = 16 << 20
 _DAMAGED = (OSError, ValueError, EOFError, SyntaxError, ArithmeticError, tokenize.TokenError)
@@ -21,18 +21,16 @@ _DAMAGED = (OSError, ValueError, EOFError, SyntaxError, ArithmeticError, tokeniz
 
 def read_npy(path: Path, *, mapped: bool = True) -> NDArray[Any]:
     """Open an .npy file, memory-mapped and read-only unless told otherwise; never unpickles."""
-    try:
-        # Not np.load, which opens a zip or a pickle as readily, whatever the file's name.
-        if mapped:
-            with np.errstate(over="raise"):
-                return np.lib.format.open_memmap(path, mode="r")
-        with path.open("rb") as file:
+    with open_file(path) as file:
+        try:
+            # Not np.load, which opens a zip or a pickle as readily, whatever the file's name.
+            if mapped:
+                with np.errstate(over="raise"):
+                    return np.lib.format.open_memmap(path, mode="r")
             return np.lib.format.read_array(file, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise InvalidFile(f"{path} is missing") from error
-    except _DAMAGED as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidFile(f"{path} is not a complete .npy file: {reason}") from error
+        except _DAMAGED as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InvalidFile(f"{path} is not a complete .npy file: {reason}") from error
 
 
 class NpyAppender:
@@ -84,12 +82,14 @@ class NpyAppender:
         return np.memmap(self._file, self.dtype, "r", self._HEADER_BYTES, self.shape)
 
     def close(self) -> None:
-        """Write the header, now that the length is known."""
+        """Write the header, now that the length is known, and see that all is on disk; once more does no harm."""
         descr = np.lib.format.dtype_to_descr(self.dtype)
         header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {self.shape}, }}"
         magic = b"\x93NUMPY\x01\x00" + (self._HEADER_BYTES - 10).to_bytes(2, "little")
         self._file.seek(0)
         self._file.write(magic + header.ljust(self._HEADER_BYTES - 11).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
 
 @contextlib.contextmanager
@@ -108,5 +108,3 @@ def growing_npy(path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -
         appender = NpyAppender(file, dtype, row_shape)
         yield appender
         appender.close()
-        file.flush()
-        os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import safetensors
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidFile
-from nearfar.files.atomic import atomic_file
+from nearfar.files.atomic import atomic_file, open_file
 
 CHECKSUM = "sha256"
 """The metadata key of a safetensors file that holds the checksum of its tensors."""
@@ -52,8 +53,12 @@ def write_safetensors(
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
             for piece in _slices(tensor.array.T if isinstance(tensor, Transposed) else tensor):
-                file.write(piece.data)
-                digest.update(piece.data)
+                counting = threading.Thread(target=digest.update, args=(piece.data,), name="checksum")
+                counting.start()  # beside the writing, as it takes as long
+                try:
+                    file.write(piece.data)
+                finally:
+                    counting.join()
         file.seek(0)
         file.write(
             len(text).to_bytes(8, "little") + text.replace(_NO_CHECKSUM.encode(), digest.hexdigest().encode(), 1)
@@ -62,14 +67,11 @@ def write_safetensors(
 
 def read_safetensors(path: Path, *, verify: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The tensors and the metadata of a safetensors file; with ``verify``, after comparing the checksum."""
-    if path.is_dir():
-        raise InvalidFile(f"{path} is a folder; expected a safetensors file")
+    open_file(path).close()  # the package says of a file that may not be read that it is missing
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except FileNotFoundError as error:
-        raise InvalidFile(f"{path} is missing") from error
     except (OSError, safetensors.SafetensorError, ValueError) as error:
         raise InvalidFile(f"{path} is not a complete safetensors file: {error}") from error
     if verify and metadata.get(CHECKSUM) != _checksum_on_disk(path):

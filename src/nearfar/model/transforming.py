@@ -7,18 +7,18 @@ import numpy as np
 from nearfar.data.dataset import Dataset
 from nearfar.data.formats import Choice, read_points
 from nearfar.data.points import Points
-from nearfar.errors import InvalidFile
-from nearfar.files import atomic_npy
+from nearfar.files import atomic_npy, check_free
 from nearfar.model.metric import Metric
 
 _ROWS_AT_ONCE = 8192
 
 
-def transform_to_file(metric: Metric, source: Path, out: Path, points_key: str | None = None) -> tuple[int, int]:
+def transform_to_file(
+    metric: Metric, source: Path, out: Path, choice: Choice | None = None, format_name: str | None = None
+) -> tuple[int, int]:
     """Write Lx of every point of a dataset folder or file to an .npy file, atomically; its shape is returned."""
-    if out.exists():
-        raise InvalidFile(f"{out} exists already; choose another name or remove it")
-    points = open_points(source, points_key)
+    check_free(out, ".npy")
+    points = open_points(source, choice, format_name)
     metric.points(points)  # says so before a file is begun if the width is wrong
     with atomic_npy(out, np.float32, (metric.rank,)) as appender:
         for start in range(0, len(points), _ROWS_AT_ONCE):
@@ -27,8 +27,8 @@ def transform_to_file(metric: Metric, source: Path, out: Path, points_key: str |
     return len(points), metric.rank
 
 
-def open_points(source: Path, points_key: str | None = None) -> Points:
+def open_points(source: Path, choice: Choice | None = None, format_name: str | None = None) -> Points:
     """The points of a dataset folder, or of a file in any supported format."""
     if source.is_dir():
         return Dataset.open(source).points
-    return read_points(source, Choice(points_key=points_key))
+    return read_points(source, choice, format_name)

@@ -12,6 +12,7 @@ from nearfar.data.formats import comma_separated, npy, npz, parquet, petuum, svm
 from nearfar.data.formats.table import Choice, Table, flat_shape, user_array
 from nearfar.data.points import Points, as_points
 from nearfar.errors import InvalidFile, InvalidPoints, InvalidSettings
+from nearfar.files import open_file
 
 __all__ = ["FORMATS", "Choice", "Format", "Table", "format_of", "read_blocks", "read_points"]
 
@@ -49,6 +50,8 @@ def format_of(source: Path, name: str | None = None) -> Format:
     """The format of this name, else the one that the suffix of the file's name says."""
     if name is not None and name not in FORMATS:
         raise InvalidSettings(f"format is {name!r}; expected one of {', '.join(FORMATS)}")
+    if source.is_dir():
+        raise InvalidFile(f"{source} is a folder; give its files, as in {source / '*.npy'}")
     suffix = source.suffix.lower()
     found = FORMATS[name] if name else next((kind for kind in FORMATS.values() if suffix in kind.suffixes), None)
     if found is None:
@@ -57,9 +60,9 @@ def format_of(source: Path, name: str | None = None) -> Format:
             f"{source} has {f'the suffix {suffix}' if suffix else 'no suffix'}; expected one of {known}: "
             "rename the file to what it holds, say it with --format, or convert it"
         )
-    if not source.is_file():
-        wrong = "is not a file" if source.exists() else "is missing"
-        raise InvalidFile(f"{source} {wrong}; expected a {found.suffixes[0]} file")
+    if not source.exists():
+        raise InvalidFile(f"{source} is missing; expected a {found.suffixes[0]} file")
+    open_file(source).close()
     return found
 
 
@@ -67,7 +70,8 @@ def read_blocks(source: Path, choice: Choice | None = None, format_name: str | N
     """Read the points of one file in blocks, with its labels and ids if it has any.
 
     What is wrong with the file, or the shape or type of its points, raises an
-    :class:`~nearfar.errors.InvalidInput` that names the file; whether values are finite is not looked at here.
+    :class:`~nearfar.errors.InvalidInput` that names the file; whether values are finite is only looked at in
+    sparse text, which may count features from 1.
     """
     found, choice = format_of(source, format_name), choice or Choice()
     if (choice.points_key or choice.labels_key) and not found.has_keys:
@@ -82,10 +86,10 @@ def read_blocks(source: Path, choice: Choice | None = None, format_name: str | N
         raise InvalidPoints(f"{source}: {error}") from error
 
 
-def read_points(source: Path, choice: Choice | None = None) -> Points:
+def read_points(source: Path, choice: Choice | None = None, format_name: str | None = None) -> Points:
     """All points of one file: memory-mapped if it is .npy, in memory otherwise."""
-    kind = format_of(source)
-    blocks = read_blocks(source, choice)
+    kind = format_of(source, format_name)
+    blocks = read_blocks(source, choice, format_name)
     first = next(blocks)  # says what is wrong with the file
     if kind.name == "npy":
         array = user_array(source)

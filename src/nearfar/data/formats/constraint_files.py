@@ -17,6 +17,7 @@ from nearfar.data.formats.table import user_array
 from nearfar.data.formats.text import line_at, parsed_number, text_blocks
 from nearfar.data.ids import PointNames
 from nearfar.errors import InvalidConstraints, InvalidFile
+from nearfar.files import open_file
 
 _TEXT_SUFFIXES = (".txt", ".csv", ".tsv")
 _ROWS_AT_ONCE = 1 << 19
@@ -71,14 +72,13 @@ def read_triplets(path: Path, points: PointNames) -> Iterator[ConstraintBlock]:
 
 
 def check_file(path: Path) -> None:
-    """Raise if the file is missing or of a kind that is not read, before the points are read for its sake."""
+    """Raise if the file cannot be opened or is of a kind that is not read, before the points are read for its sake."""
+    open_file(path).close()
     suffix = path.suffix.lower()
     if suffix not in (".npy", *_TEXT_SUFFIXES):
         raise InvalidFile(
             f"{path} ends in {suffix or 'no suffix'!r}; expected one of .npy, {', '.join(_TEXT_SUFFIXES)}"
         )
-    if not path.exists():
-        raise InvalidFile(f"{path} is missing")
 
 
 _Rows = tuple[NDArray[np.integer[Any]], NDArray[Any], int]

@@ -1,6 +1,7 @@
 """Labels in a file of their own: an .npy array, or text with one label a line."""
 
 from collections.abc import Iterator
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.formats.table import user_array
 from nearfar.errors import InvalidFile
+from nearfar.files import open_file
 
 _AT_ONCE = 1 << 16
 
@@ -31,7 +33,7 @@ def _lines(path: Path) -> Iterator[str]:
     """The labels of a text file; lines at the end may be empty, others not."""
     number, first_empty = 0, None
     try:
-        with path.open(encoding="utf-8-sig") as lines:
+        with TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 label = line.strip()
                 if label and first_empty is not None:
@@ -43,8 +45,6 @@ def _lines(path: Path) -> Iterator[str]:
             else:
                 if number and first_empty != 1:
                     return
-    except FileNotFoundError as error:
-        raise InvalidFile(f"{path} is missing") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidFile(f"{path} is not readable as text: {error}; expected .npy, or one label a line") from error
     raise InvalidFile(f"{path}:{first_empty or 1}: the line is empty; expected one label a line, as many as points")

@@ -15,10 +15,13 @@ from nearfar.data.formats.table import Choice, Table, flat_shape, rows_at_once
 from nearfar.data.points import check_shape
 from nearfar.data.stored import check_label_count
 from nearfar.errors import InvalidFile, InvalidPoints
+from nearfar.files import open_file
 
 _POINTS_KEYS = ("points", "X")
 _LABELS_KEYS = ("labels", "y")
 _CSR_KEYS = ("data", "indices", "indptr", "shape")
+_BEGINNINGS = (b"PK", np.lib.format.MAGIC_PREFIX)
+"""How archives begin, and single arrays, which are told apart from them later."""
 _DAMAGED = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What NumPy and zipfile raise on a damaged, truncated or encrypted archive."""
 
@@ -29,7 +32,11 @@ def read(source: Path, choice: Choice) -> Iterator[Table]:
     A sparse matrix is what SciPy's ``save_npz`` wrote, or CSR arrays ``data``, ``indices``, ``indptr``,
     ``shape``. The labels are the array of their name, else ``labels`` or ``y``, else none.
     """
-    with source.open("rb") as file:  # opened here, since np.load leaves a damaged archive open
+    with open_file(source) as file:  # opened here, since np.load leaves a damaged archive open
+        beginning = file.read(len(np.lib.format.MAGIC_PREFIX))
+        file.seek(0)
+        if not beginning.startswith(_BEGINNINGS):  # np.load would take it for a pickle
+            raise InvalidFile(f"{source} is not an .npz archive; expected one that np.savez wrote")
         try:
             archive = np.load(file, allow_pickle=False)
         except _DAMAGED as error:

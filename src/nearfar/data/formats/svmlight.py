@@ -1,5 +1,6 @@
 """Sparse points and labels in svmlight (LIBSVM) text, a point a line: ``label index:value ...``."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def read_lines(source: Path, *, counted: bool) -> Iterator[Table]:
             empty = False
             yield parsed.table()
     if empty:
-        raise InvalidFile(f"{source} holds no points; expected lines of the form: label index:value index:value ...")
+        form = "label nnz id:value ..." if counted else "label index:value index:value ..."
+        raise InvalidFile(f"{source} holds no points; expected lines of the form: {form}")
 
 
 class _Parsed:
@@ -192,6 +194,8 @@ def _read_line(words: list[str], counted: bool, place: str) -> tuple[float, list
             )
         if int(index) > _LARGEST_INDEX:
             raise InvalidFile(f"{place}: index {index} is too large; expected at most {_LARGEST_INDEX}: hash them")
+        if not math.isfinite(value):
+            raise InvalidFile(f"{place}: {entry!r} is NaN or infinity; points must be finite: fill or drop such rows")
         columns.append(int(index))
         values.append(value)
     return label, columns, values

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nearfar.errors import InvalidFile
+from nearfar.errors import InvalidFile, UnreadableFile
 from nearfar.files import read_npy
 
 BLOCK_BYTES = 8 << 20
@@ -57,6 +57,8 @@ def user_array(path: Path) -> NDArray[Any]:
     """The array of a user's .npy file, memory-mapped, or an error that says how to mend the file."""
     try:
         return read_npy(path)
+    except UnreadableFile:
+        raise
     except InvalidFile as error:
         if "Python objects" in str(error):
             raise InvalidFile(

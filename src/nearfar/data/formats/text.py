@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.compiled import compiled
 from nearfar.errors import InvalidFile
+from nearfar.files import open_file
 
 Bytes = NDArray[np.uint8]
 Whole = int | np.integer[Any]
@@ -27,7 +28,7 @@ def text_blocks(path: Path) -> Iterator[Bytes]:
     """The bytes of a text file, some megabytes at a time, each block ending with a line."""
     rest = b""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
                 file.seek(0)
             while piece := file.read(_BLOCK_BYTES):
@@ -39,8 +40,6 @@ def text_blocks(path: Path) -> Iterator[Bytes]:
                     rest += piece
                 if len(rest) > _LONGEST_LINE:
                     raise InvalidFile(f"{path} has a line of more than {_LONGEST_LINE >> 20} MB; is it text?")
-    except FileNotFoundError as error:
-        raise InvalidFile(f"{path} is missing") from error
     except OSError as error:
         raise InvalidFile(f"{path} is not readable as text: {error.strerror}") from error
     if rest:
