@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,9 +59,9 @@ def main(given: Sequence[str] | None = None) -> None:
         lines = []
         try:
             for figures in BENCHMARKS[name](small=arguments.small):
-                lines.append(json.dumps({"benchmark": name, **figures, "load": round(os.getloadavg()[0], 2)}))
-                print(lines[-1], flush=True)
-        except NoEnvironment as error:
+                lines.append({**figures, "load": round(os.getloadavg()[0], 2)})
+                print(json.dumps({"benchmark": name, **lines[-1]}), flush=True)
+        except (NoEnvironment, subprocess.CalledProcessError) as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
             left_out += 1
         else:

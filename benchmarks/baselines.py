@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
     for name, make in methods(data, limit, small=small).items():
         method = make()
         given = (data.X, data.y) if isinstance(method, RCA | LDA) else of_pairs
-        made, seconds = timed(lambda method=method, given=given: method.fit(*given))
+        made, seconds = timed(partial(method.fit, *given))
         precision = data.average_precision(made.metric_)
         rows.append((f"`{name}`", seconds, precision, getattr(made, "cut_", None) or ""))
         yield {

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.environments import ROOT
-from benchmarks.memory import nearfar
+from benchmarks.processes import nearfar
 from nearfar.data.constraints import Labels
 from nearfar.data.from_labels import LabelDraws, draw_pairs
 from nearfar.data.writer import DatasetWriter

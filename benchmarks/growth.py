@@ -4,14 +4,14 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from benchmarks.serial import serial_job
+from benchmarks.serial import Watcher, serial_job
 from nearfar.data.constraints import Pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import PairSampler, SamplingPlan
@@ -74,27 +74,24 @@ def _grown(base: Shape, name: str, rounds: int, steps: int) -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Timer:
+class _Timer(Watcher):
     """A supervisor that ends each turn after some steps, and keeps the time of the fastest turn."""
 
-    steps: int
-    fastest: float = math.inf
-    """Mean seconds of a step in the fastest turn; the first two steps of a turn warm up."""
-    _ends: list[float] = field(default_factory=list)
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+        self.fastest = math.inf
+        """Mean seconds of a step in the fastest turn; the first two steps of a turn warm up."""
 
     def begin(self) -> None:
-        self._ends = []
+        self._ends: list[float] = []
 
     def attend(self, applied: list[Applied]) -> bool:
         self._ends.append(time.perf_counter())
-        if len(self._ends) < self.steps + 2:
+        if len(self._ends) < self._steps + 2:
             return False
-        self.fastest = min(self.fastest, (self._ends[-1] - self._ends[1]) / self.steps)
+        self.fastest = min(self.fastest, (self._ends[-1] - self._ends[1]) / self._steps)
         return True
-
-    def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
-        raise error
 
 
 def _job_maker(shape: Shape) -> Callable[[], Job]:

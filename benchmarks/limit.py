@@ -9,7 +9,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks import sparse_limit
-from benchmarks.serial import serial_job
+from benchmarks.serial import Watcher, serial_job
 from nearfar.data.constraints import Pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import PairSampler, SamplingPlan
@@ -18,7 +18,12 @@ from nearfar.engine.serial import SerialEngine
 from nearfar.objective.losses import Hinge
 from nearfar.parameter_server.messages import Applied
 
-SHAPES = {"MNIST pairs": (60_000, 784, 600, 1000, 20), "d=21504, k=1000": (4_000, 21_504, 1000, 1000, 4)}
+SHAPES = {
+    "MNIST pairs": (60_000, 784, 600, 1000, 20),
+    "d=21504, k=1000": (4_000, 21_504, 1000, 1000, 4),
+    "d=21504, k=10000, batch of 100": (4_000, 21_504, 10_000, 100, 2),
+}
+"""Points, d, k, pairs a step, steps a turn: the paper's three. In the last one 100 pairs change all of a large L."""
 SMALL = {"small": (500, 100, 50, 100, 5)}
 ROUNDS = 5
 
@@ -40,10 +45,11 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
     yield from sparse_limit.run(small=small)
 
 
-class _Turns:
+class _Turns(Watcher):
     """A supervisor that times steps and products in turns: some steps, then as many products, and again."""
 
     def __init__(self, products: Callable[[], None], at_once: int, rounds: int) -> None:
+        super().__init__()
         self.steps: list[float] = []
         """Mean seconds of a step, for each turn but the first, which warms up."""
         self.products: list[float] = []
@@ -63,9 +69,6 @@ class _Turns:
             self.products.append((after - now) / self._at_once)
         self._began = after
         return len(self.steps) == self._rounds
-
-    def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
-        raise error
 
 
 def _job(n: int, d: int, k: int, b: int) -> Job:

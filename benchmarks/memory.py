@@ -1,29 +1,31 @@
-"""The memory that large runs add to a process: the highest RssAnon, less what the process had with its inputs made.
+"""The memory of large runs: the highest RssAnon, that is without the pages of files.
 
-A case is one function: it makes its inputs and returns the work to be watched. To add one, write it and enter it in
-CASES.
+Of the commands of the paper's scale (scale.py) it is that of the whole process, in a run of a few steps. Of a call in
+Python it is what the call adds to a process that has made its inputs. Such a case is one function, which makes them and
+returns the work to be watched; to add one, write it and enter it in CASES.
 """
 
 import json
-import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import nearfar as nf
+from benchmarks import scale
 from benchmarks.environments import ROOT, surroundings
+from benchmarks.processes import anonymous_bytes
 
 Work = Callable[[], dict[str, Any]]
 """What is watched; it returns figures of its own."""
 _MEGABYTE = 1 << 20
 _READY = "ready"
+_STEPS = "40"
+"""By then all buffers are as large as they get, and L was judged and saved."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ CASES = {"10M index pairs, 60,000 × 784": Case(index_pairs, promised=300)}
 
 
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
-    """For each case the megabytes that it adds; the ratio is against what is promised of the full form."""
+    """For each case the memory that it takes or adds; the ratio is against what is promised of the full form."""
     for name, case in CASES.items():
         added, figures = watched(name, small=small)
         yield {
@@ -68,6 +70,16 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
             "added_megabytes": round(added / _MEGABYTE, 1),
             "promised_megabytes": case.promised,
             "ratio": round(added / _MEGABYTE / case.promised, 3),
+        }
+    for name, of_scale in (scale.SMALL if small else scale.CASES).items():
+        scale.obtain(of_scale)
+        peak = scale.train(name, of_scale, ("--steps", _STEPS)) / 1e9
+        yield {
+            "case": name,
+            "steps": int(_STEPS),
+            "peak_gigabytes": round(peak, 2),
+            "promised_gigabytes": of_scale.gigabytes,
+            "ratio": round(peak / of_scale.gigabytes, 3),
         }
 
 
@@ -89,33 +101,6 @@ def watched(name: str, *, small: bool) -> tuple[int, dict[str, Any]]:
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command)
         return peak - before, json.loads(process.stdout.read())
-
-
-def anonymous_bytes(process: int) -> int:
-    """Memory of a process that no file stands behind; 0 when it has ended."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
-
-
-def nearfar(*arguments: str) -> tuple[str, int]:
-    """What a command printed, and the most memory it had that no file stands behind; BLAS has all cores."""
-    environment = {**surroundings(), "OPENBLAS_NUM_THREADS": str(os.cpu_count())}
-    with subprocess.Popen(
-        [str(Path(sys.executable).with_name("nearfar")), *arguments], env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        peak = 0
-        while process.poll() is None:
-            peak = max(peak, anonymous_bytes(process.pid))
-            time.sleep(0.02)
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, arguments, printed)
-        return printed, peak
 
 
 def main() -> None:

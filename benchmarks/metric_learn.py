@@ -28,7 +28,7 @@ The same index pairs for both, with the rows of the training set as preprocessor
 def run(*, small: bool) -> Iterator[dict[str, Any]]:
     """The same pairs for both sides, then the largest size that each of metric-learn's learners survives.
 
-    Each search takes two minutes of fitting at the most.
+    Each search takes five minutes of fitting at the most.
     """
     python, data = layer("metric-learn"), labelled(small=small)
     line = same_pairs(python, data, count=200 if small else 1000, rounds=1 if small else 3)

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 import nearfar as nf
 from benchmarks.chase import Chase
 from benchmarks.problems import Labelled, labelled
-from benchmarks.serial import prepared_job
+from benchmarks.serial import Watcher, prepared_job
 from nearfar.data.sampling import BlockSampler
 from nearfar.engine.serial import SerialEngine
 from nearfar.model.preparation import prepare
@@ -80,12 +80,9 @@ def sizes(*, small: bool) -> Size:
 def ours(problem: Labelled, settings: nf.TrainingSettings, chase: Chase) -> Chase:
     """nearfar's steps, as ``nf.train`` takes them, until the chase ends."""
 
-    class Judged:
+    class Judged(Watcher):
         def attend(self, applied: list[Applied]) -> bool:
             return chase.step_taken(lambda: prepared.Lt.T)
-
-        def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
-            raise error
 
     chase.begin()
     prepared = prepare(problem.X, nf.Labels(problem.y), settings, labels=None, loss=None, start=None)
@@ -127,7 +124,7 @@ def our_settings(problem: Labelled, seed: int, block_size: int | None = None) ->
 
 
 def rank(problem: Labelled) -> int:
-    return min(RANK, problem.X.shape[1])
+    return min(RANK, int(problem.X.shape[1]))
 
 
 def scaled(problem: Labelled) -> Labelled:

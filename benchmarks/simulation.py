@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.problems import Paired, paired
+from benchmarks.problems import Paired, nearly, paired
 from benchmarks.ray_cluster import local_cluster
 from benchmarks.soak import actors
 from nearfar.cost import REPORT_SHARE
@@ -28,8 +28,6 @@ FEW: dict[str, Any] = {"batch_size": 2, "workers": 1, "steps": 800, "held_out": 
 """How to train so that a step is messages and little else."""
 SPREAD = 0.05
 """No two steps take the same time here either; else workers would push at the same moment for ever."""
-NEARLY = 0.02
-"""The share of the way down that the objective to reach is short of the end, where curves are flat."""
 Name = Literal["threads", "ray"]
 Figures = dict[str, float]
 
@@ -45,10 +43,10 @@ def run(*, small: bool) -> Iterator[dict[str, Any]]:
 def _engine(problem: Paired, engine: Name, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
     found = [_round(problem, engine, steps, seed) for seed in range(rounds)]
     one, two = ([both[workers] for both in found] for workers in (1, 2))
-    for workers, found in (("1 worker", one), ("2 workers", two)):
+    for name, of_all in (("1 worker", one), ("2 workers", two)):
         for what in ("steps_per_second", "seconds_to_objective"):
-            name = f"{what.replace('_', ' ')}, {workers}, {engine}, {problem.name}"
-            yield _compared(name, [real[what] for real, _ in found], [told[what] for _, told in found])
+            said = f"{what.replace('_', ' ')}, {name}, {engine}, {problem.name}"
+            yield _compared(said, [real[what] for real, _ in of_all], [told[what] for _, told in of_all])
     worth = [
         [more[i]["steps_per_second"] / fewer[i]["steps_per_second"] for fewer, more in zip(one, two, strict=True)]
         for i in (0, 1)
@@ -86,7 +84,7 @@ def _both(
     real = problem.train(engine=engine, workers=workers, steps=steps)
     simulated = problem.train(on=SimulatedEngine(cluster), workers=workers, steps=steps)
     worst = max(real[-1].objective, simulated[-1].objective)
-    goal = worst + NEARLY * (real[0].objective - worst)
+    goal = nearly(real[0].objective, worst)
     return _figures(real, goal), _figures(simulated, goal)
 
 

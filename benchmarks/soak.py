@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import nearfar as nf
-from benchmarks.memory import anonymous_bytes
 from benchmarks.problems import paired
+from benchmarks.processes import anonymous_bytes
 from nearfar.parameter_server.progress import Report
 
 FAULTS = {

@@ -16,7 +16,7 @@ import nearfar as nf
 from benchmarks.environments import surroundings
 from benchmarks.problems import Labelled
 
-SEARCH_SECONDS = 120.0
+SEARCH_SECONDS = 300.0
 """Seconds of fitting that a search for a peer's largest size may take in all."""
 SCRIPT = Path(__file__).parent / "fit_peer.py"
 _STARTING = 20.0
@@ -31,7 +31,7 @@ class Fit:
     metric: nf.Metric
 
 
-def fit_peer(python: Path, algorithm: str, problem: dict[str, np.ndarray], limit: float) -> Fit | None:
+def fit_peer(python: Path, algorithm: str, problem: dict[str, Any], limit: float) -> Fit | None:
     """One fit in a process of its own, with one thread; None if it exceeds ``limit`` seconds, or memory.
 
     A peer that fails in any other way is an error: it would otherwise read as one that is slow.

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.problems import Paired, paired
+from benchmarks.problems import Paired, nearly, paired
 
 ROUNDS = 3
 
@@ -37,20 +37,23 @@ def _steps_per_second(small: bool, workers: int, steps: int) -> float:
 
 
 def _time_to_objective(problem: Paired, steps: int, rounds: int) -> dict[str, Any]:
-    """The paper's speed-up: how much sooner two workers reach the held-out objective that one ends with.
+    """The paper's speed-up: how much sooner two workers come nearly as far as one that has ended.
 
-    Two workers get a tenth more steps, as each of their gradients is worth a little less.
+    Two workers get a tenth more steps, as each of their gradients is worth a little less. What both end with is said
+    too: it differs by noise, and one of them may never get to just where the other ended.
     """
-    ones, twos = [], []
+    ones, twos, ends = [], [], []
     for _ in range(rounds):
         one = problem.train(engine="threads", steps=steps)
         two = problem.train(workers=2, steps=steps + steps // 10)
-        target = one[-1].objective
+        target = nearly(one[0].objective, one[-1].objective)
+        ends.append([round(history[-1].objective, 4) for history in (one, two)])
         ones.append(next(report.seconds for report in one if report.objective <= target))
         twos.append(next((report.seconds for report in two if report.objective <= target), None))
     return {
-        "what": f"seconds to the held-out objective that one worker ends with, {problem.name}",
+        "what": f"seconds to nearly the held-out objective that one worker ends with, {problem.name}",
         "one_worker": [round(seconds, 2) for seconds in ones],
         "two_workers": [seconds and round(seconds, 2) for seconds in twos],
+        "both_end_with": ends,
         "ratio": round(statistics.median(a / b if b else 0.0 for a, b in zip(ones, twos, strict=True)), 2),
     }
