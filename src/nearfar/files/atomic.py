@@ -23,17 +23,10 @@ _UNFINISHED = ".partial"
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears at ``path``, complete and on disk, only if the block ends without an error."""
-    with _unfinished(path, _new_file) as temporary:
-        try:
-            with temporary.open("w+b") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-            _flush_folder(path.parent)
-        except OSError as error:
-            raise _unwritable(path, error) from error
+    with _unfinished(path, _new_file, 0o644) as temporary, temporary.open("w+b") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -41,19 +34,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """A folder to fill that appears at ``path`` only if the block ends without an error."""
     if path.exists():
         raise InvalidFile(f"{path} exists already; choose another name or remove it")
-    with _unfinished(path, _new_folder) as temporary:
-        try:
-            yield temporary
-            temporary.chmod(0o755)
-            temporary.replace(path)
-            _flush_folder(path.parent)
-        except OSError as error:
-            raise _unwritable(path, error) from error
+    with _unfinished(path, _new_folder, 0o755) as temporary:
+        yield temporary
 
 
 @contextlib.contextmanager
-def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
-    """What is to become ``path``, under a hidden name; it is locked, so that it is known to have a living writer."""
+def _unfinished(path: Path, make: Callable[[Path], Path], mode: int) -> Iterator[Path]:
+    """What becomes ``path`` if the block ends without an error, under a hidden name until then.
+
+    It is locked, so that it is known to have a living writer.
+    """
     with contextlib.suppress(OSError):  # what is wrong with the folder, making says
         _remove_abandoned(path)
     try:
@@ -64,6 +54,11 @@ def _unfinished(path: Path, make: Callable[[Path], Path]) -> Iterator[Path]:
         raise _no_place(path, error) from error
     try:
         yield temporary
+        temporary.chmod(mode)
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise _unwritable(path, error) from error
     finally:
         _remove(temporary)
         os.close(lock)
