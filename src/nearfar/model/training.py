@@ -2,11 +2,10 @@
 
 import contextlib
 import json
-import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +18,7 @@ from nearfar import cost
 from nearfar.data.constraints import Comparisons, Constraints, Groups, Labels, Pairs
 from nearfar.data.dataset import constraints_fingerprint
 from nearfar.data.description import fingerprint
-from nearfar.data.points import Floats, Points, as_points
+from nearfar.data.points import as_points
 from nearfar.engine.budget import Budget
 from nearfar.engine.engine import Engine, Job
 from nearfar.engine.ray_cluster import RayEngine
@@ -28,13 +27,11 @@ from nearfar.engine.simulated import SimulatedEngine
 from nearfar.engine.supervisor import LocalSupervisor, Watch
 from nearfar.engine.threads import ThreadsEngine
 from nearfar.errors import Diverged, InvalidRun, InvalidSettings
-from nearfar.model.compacting import compacted
+from nearfar.model.learned import learned_metric
 from nearfar.model.metric import Metric
 from nearfar.model.preparation import Prepared, prepare
 from nearfar.model.run import RunFolder, append_report
-from nearfar.objective.fast_gradient import squared_distances
 from nearfar.objective.losses import Loss
-from nearfar.objective.ranking import best_threshold
 from nearfar.parameter_server.checkpoint import Checkpoint
 from nearfar.parameter_server.clocks import Clocks
 from nearfar.parameter_server.progress import Report
@@ -51,7 +48,6 @@ _ENGINES: dict[EngineName, Callable[[], Engine]] = {
     "ray": RayEngine,
     "simulated": SimulatedEngine,
 }
-_CENTRE_POINTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -188,7 +184,8 @@ class _Training:
             stays = supervisor.has_nothing_to_do
             if not stays:
                 self._train(supervisor)
-        metric = self._metric(supervisor)
+        Lt = self._server.Lt if supervisor.best is None else supervisor.best
+        metric = learned_metric(Lt, prepared, settings, self._X)
         interrupted = supervisor.ended == "interrupted"
         if self._folder and not interrupted and not (stays and self._folder.metric.exists()):
             metric.save(self._folder.metric)
@@ -251,33 +248,6 @@ class _Training:
     def _step_size(self, version: int) -> float:
         return self._schedule.at(version, self._budget.used(version))
 
-    def _metric(self, supervisor: LocalSupervisor) -> Metric:
-        prepared = self._prepared
-        Lt: Floats = self._server.Lt if supervisor.best is None else supervisor.best
-        if self._settings.compact and prepared.judge and prepared.held_out:
-            Lt = compacted(Lt, prepared.points, prepared.held_out.pairs, prepared.judge)
-        threshold = None
-        if prepared.held_out and len(prepared.held_out.pairs.near) and len(prepared.held_out.pairs.far):
-            pairs = prepared.held_out.pairs
-            near = squared_distances(Lt, prepared.points, pairs.near)
-            threshold = math.sqrt(best_threshold(near, squared_distances(Lt, prepared.points, pairs.far)))
-        if prepared.scale is not None:
-            Lt /= prepared.scale.astype(np.float32)[:, None]
-        made = {f.name: getattr(self._settings, f.name) for f in fields(self._settings)}
-        made["lift_width"] = prepared.lift_width
-        return Metric.from_transposed(
-            Lt,
-            lift=prepared.lift,
-            centre=self._centre() if self._settings.centre else None,
-            threshold=threshold,
-            settings={name: value for name, value in made.items() if value is not None},
-        )
-
-    def _centre(self) -> NDArray[np.float64]:
-        """The mean point, in the space that L acts on."""
-        points = as_points(self._X) if self._prepared.lift is None else self._prepared.points
-        return _mean(points, self._settings.seed)
-
 
 def _name(engine: Engine) -> EngineName:
     """The name under which settings know an engine."""
@@ -318,18 +288,6 @@ def _schedule(settings: TrainingSettings) -> str:
     if settings.schedule != "auto":
         return settings.schedule
     return "cosine-root" if settings.has_budget else "plateau"
-
-
-def _mean(points: Points, seed: int) -> NDArray[np.float64]:
-    """The mean of the points, or of a sample of them if they are many."""
-    chosen = np.random.default_rng([seed, 4]).permutation(len(points))[:_CENTRE_POINTS]
-    total = np.zeros(points.n_features)
-    for _, rows in points.blocks(np.sort(chosen)):
-        if isinstance(rows, np.ndarray):
-            total += rows.sum(axis=0, dtype=np.float64)
-        else:
-            total += np.bincount(rows.columns, rows.values, points.n_features)
-    return total / len(chosen)
 
 
 @contextlib.contextmanager
