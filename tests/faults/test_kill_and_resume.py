@@ -1,10 +1,6 @@
 """A real process is killed in mid-training; what it learned is not lost."""
 
 import json
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,17 +10,23 @@ import pytest
 from nearfar.data.dataset import write_dataset
 from nearfar.model.metric import load_metric
 from nearfar.model.run import RunFolder
-from tests.commands import Ended, ended, nearfar, process
+from tests.commands import Ended, ended, nearfar, running, wait_until
 
 ENGINES = {
-    "serial": ["--engine", "serial", "--schedule", "constant"],
-    "bsp": ["--workers", "2", "--consistency", "bsp", "--schedule", "constant"],
+    "serial": ["--engine", "serial"],
+    "bsp": ["--workers", "2", "--consistency", "bsp"],
     "asp": ["--workers", "2", "--consistency", "asp"],
 }
-"""Where a resumed run is to be the undisturbed one, bit for bit, step sizes may not depend on the budget."""
 FEWEST, ENDLESS = 400, 1_000_000
-"""Steps that a run is at when it is killed, at the least, and that it would take if it were not; a checkpoint may take
-long to write on a slow disk, and the next comes the later for it, so runs that are killed have no end of their own."""
+"""Steps that a run is at when it is killed, at the least, and that it would take if it were not."""
+AT_ANY_COST = """
+from nearfar.cli import main
+from nearfar.engine import supervisor
+
+supervisor._WRITING_SHARE = 1
+main()
+"""
+"""A program in which checkpoints come often, also where the disk is slow."""
 MORE = 400
 """Steps that a killed run takes when it goes on."""
 
@@ -52,7 +54,7 @@ def undisturbed(dataset) -> Callable[[str, int], Path]:
 def training(dataset: Path, run: Path, engine: str, steps: int, *more: str) -> list[str | Path]:
     return [
         "train", dataset, "--out", run, "--steps", str(steps), "--block-size", "300", "--checkpoint-every", "0.1",
-        *ENGINES[engine], *more,
+        "--schedule", "inverse-root", *ENGINES[engine], *more,  # a schedule that is the same whatever the budget
     ]  # fmt: skip
 
 
@@ -73,15 +75,11 @@ def newest_step(run: Path) -> int:
 
 
 def kill_in_mid_training(dataset: Path, run: Path, engine: str) -> None:
-    command = process(*training(dataset, run, engine, ENDLESS))
-    begun = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while len(RunFolder(run).checkpoints(3).paths()) < 2 or newest_step(run) < FEWEST:
-        assert begun.poll() is None, "training ended by itself"
-        assert time.monotonic() < deadline, "training wrote no two checkpoints"
-        time.sleep(0.01)
-    os.kill(begun.pid, signal.SIGKILL)
-    begun.wait()
+    def has_two_checkpoints() -> bool:
+        return len(RunFolder(run).checkpoints(3).paths()) >= 2 and newest_step(run) >= FEWEST
+
+    with running(*training(dataset, run, engine, ENDLESS), program=AT_ANY_COST) as begun:  # which ends with SIGKILL
+        wait_until(has_two_checkpoints, begun)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -92,10 +90,7 @@ def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, u
     half_written = killed / "checkpoints" / ".step-0000000700.safetensors.k1ll3d.partial"
     half_written.write_bytes(b"what a kill in the midst of writing leaves")
     saved = newest_step(killed)
-    lost = [line["seconds"] for line in history(killed) if line["step"] > saved]
-    at_checkpoint = [line["seconds"] for line in history(killed) if line["step"] <= saved]
-    if lost:
-        assert lost[-1] - at_checkpoint[-1] < 2.0  # an interval of 0.1 s, and what a busy machine adds
+    before = [line for line in history(killed) if line["step"] <= saved]
 
     resume(dataset, killed, engine, saved + MORE)
     assert not list(killed.rglob(".*"))
@@ -105,10 +100,13 @@ def test_a_killed_run_goes_on_where_its_newest_checkpoint_was(engine, dataset, u
     assert steps[-1] == saved + MORE
     seconds = [line["seconds"] for line in lines]
     assert seconds == sorted(seconds)
+    assert lines[: len(before)] == before
 
     whole = undisturbed(engine, saved + MORE)
     if engine == "asp":
-        assert lines[-1]["objective"] == pytest.approx(history(whole)[-1]["objective"], rel=0.05)
+        gone_on = lines[len(before)]
+        assert gone_on["objective"] == pytest.approx(before[-1]["objective"], rel=0.2)  # it began at twice that
+        assert lines[-1]["objective"] == pytest.approx(history(whole)[-1]["objective"], rel=0.1)
         assert lines[-1]["ap"] == pytest.approx(history(whole)[-1]["ap"], abs=0.01)
     else:
         assert (killed / "metric.safetensors").read_bytes() == (whole / "metric.safetensors").read_bytes()
