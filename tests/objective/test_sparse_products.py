@@ -306,6 +306,35 @@ def test_a_packed_metric_serves_batches_in_an_order_of_all_features_that_other_r
     assert_close(out.values, expected.values)
 
 
+def test_an_order_of_all_features_may_have_many_more_than_a_batch_touches(monkeypatch):
+    monkeypatch.setattr(cost, "sparse_form", lambda *_: "blocks")
+    rows, Lt = sparse_rows(60, 2500, 12, 0), normal(2500, 20)
+    some = SparseRows(rows.values, rows.columns % 90 + 2000, rows.starts, 2500)
+    features = TouchedFeatures(2500).of(some)
+    products = SparseProducts(2500).of(some, features, 20)
+    order = sparse_cut.order_of_all(sparse_rows(300, 2500, 200, seed=1))
+    products.arrange(order)
+    products.take(packing.pack(Lt, order.columns, order.places, Scratch()))
+    Z, G, C = np.empty((60, 20), np.float32), np.empty((len(features), 20), np.float32), normal(60, 20, seed=2)
+    guarded: list[np.ndarray] = []
+
+    def sums(name: str, size: int, scratch: Scratch) -> np.ndarray:
+        if name != "sums":
+            return packing.aligned(name, size, scratch)
+        guarded.append(packing.aligned(name, size + (1 << 18), scratch))
+        guarded[-1][size:] = 7
+        return guarded[-1][:size]
+
+    monkeypatch.setattr(sparse_kernels, "aligned", sums)
+    products.project_packed(Z)
+    products.gradient(some_of(60, None), C, G)
+    assert len(guarded) == 2
+    assert all((memory[-(1 << 18) :] == 7).all() for memory in guarded)  # nothing is written behind the sums
+    plain = sp.csr_matrix((some.values, some.columns, some.starts), (60, 2500))
+    assert_close(Z, plain @ Lt)
+    assert_close(G, (plain.T @ C)[features])
+
+
 # Rounded numbers
 
 

@@ -71,7 +71,7 @@ _ROWS_AHEAD = 8
 def multiply(matrix: CutMatrix, packed: Packed, out: Floats, scratch: Scratch) -> None:
     """``out = matrix @ base``, where ``packed`` is ``pack(base, ...)``; both are rounded, or neither."""
     assert matrix.entries.itemsize == 2 * packed.number_bytes
-    sums = aligned("sums", min(SPAN, max(1, len(out))) * packed.tile, scratch)
+    sums = aligned("sums", min(SPAN, max(1, matrix.shape[0])) * packed.tile, scratch)
     sources = (packed.memory, packed.tile, packed.number_bytes, matrix.shape[1])
     _multiply(*matrix.arrays, matrix.first_sources, matrix.results, *sources, sums, out)
 
