@@ -90,6 +90,67 @@ def test_a_run_that_ended_without_its_metric_gets_it_on_resume(digits, tmp_path)
     np.testing.assert_array_equal(kept.components, first.metric.components)
 
 
+def test_a_run_that_went_on_and_ended_without_its_new_metric_gets_it_on_resume(digits, tmp_path, monkeypatch):
+    settings = {"block_size": 100, "schedule": "constant"}
+    nf.train(*digits, nf.TrainingSettings(steps=10, **settings), run=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(nf.Metric, "save", fail)
+        with pytest.raises(KeyboardInterrupt):
+            nf.train(*digits, nf.TrainingSettings(steps=30, **settings), run=tmp_path / "run", resume=True)
+    nf.train(*digits, nf.TrainingSettings(steps=30, **settings), run=tmp_path / "run", resume=True)
+    kept = load_metric(tmp_path / "run" / "metric.safetensors")
+    whole = nf.train(*digits, nf.TrainingSettings(steps=30, **settings))
+    np.testing.assert_array_equal(kept.components, whole.metric.components)
+
+
+def fail(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_patience_ended_goes_on_with_a_budget_and_keeps_what_it_learns_then(digits, tmp_path):
+    settings = {"rank": 8, "block_size": 100, "schedule": "constant", "report_every": 5}
+    first = nf.train(*digits, nf.TrainingSettings(patience=3, **settings), run=tmp_path / "run")
+    ended = first.history[-1].step
+    fewer = nf.train(*digits, nf.TrainingSettings(steps=5, **settings), run=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(fewer.metric.components, first.metric.components)
+    more = nf.train(*digits, nf.TrainingSettings(steps=ended + 30, **settings), run=tmp_path / "run", resume=True)
+    whole = nf.train(*digits, nf.TrainingSettings(steps=ended + 30, **settings))
+    assert more.report.step == ended + 30
+    np.testing.assert_array_equal(more.metric.components, whole.metric.components)
+
+
+@pytest.mark.parametrize("held_out", [400, 0])
+@pytest.mark.parametrize("stops", [(11, 12, 14), (5, 20), (31, 32, 33, 34)])
+def test_a_run_that_is_stopped_and_goes_on_is_the_undisturbed_one(stops, held_out, digits, tmp_path, monkeypatch):
+    settings = nf.TrainingSettings(rank=8, block_size=100, report_every=5, held_out=held_out, patience=2)
+    whole = nf.train(*digits, settings)
+    assert whole.history[-1].step > max(stops)
+    attend = supervisor.LocalSupervisor.attend
+
+    def attend_and_stop(self, applied):
+        if self._server.version in stops:
+            self.interrupt()
+        return attend(self, applied)
+
+    monkeypatch.setattr(supervisor.LocalSupervisor, "attend", attend_and_stop)
+    for number in range(len(stops)):
+        assert nf.train(*digits, settings, run=tmp_path / "run", resume=number > 0).interrupted
+    resumed = nf.train(*digits, settings, run=tmp_path / "run", resume=True)
+    assert resumed.ended == whole.ended
+    assert resumed.report.step == whole.report.step
+    np.testing.assert_array_equal(resumed.metric.components, whole.metric.components)
+
+
+def test_of_reports_without_an_objective_none_is_the_best():
+    X = np.array([[0.0], [0.001], [100.0], [100.001]] * 20)
+    anchors = np.arange(0, 80, 4)
+    triplets = nf.Comparisons(np.stack([anchors, anchors + 1, anchors + 2], axis=1))
+    settings = nf.TrainingSettings(patience=1, held_out=0, batch_size=10, report_every=2, scale_features=False)
+    result = nf.train(X, triplets, settings, start=np.eye(1))
+    assert result.report.has_objective
+    assert result.report.objective == 0
+
+
 def test_the_scale_of_features_is_folded_into_the_metric(digits):
     X, y = digits
     scales = 10 ** np.random.default_rng(0).uniform(-3, 3, X.shape[1])

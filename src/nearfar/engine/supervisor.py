@@ -1,7 +1,6 @@
 """The supervisor: counts, reports, saves, and says when training is to end. Runs on the thread that updates."""
 
 import math
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -68,7 +67,7 @@ class LocalSupervisor:
         self._server, self._budget, self._watch = server, budget, watch
         self._all_features = np.arange(server.features.start, server.features.stop, dtype=np.int32)
         self._best_known = np.full(len(server.features), -1, np.int64)
-        self._interrupted = threading.Event()
+        self._interrupted = False
         self._best_objective = math.inf
         self._reports_since_best = 0
         self._next_report = 0
@@ -76,41 +75,58 @@ class LocalSupervisor:
 
     def interrupt(self) -> None:
         """End training after the current update; may be called from a signal handler."""
-        self._interrupted.set()
-
-    def begin(self) -> None:
-        """The report of the starting L, where training is new."""
-        if not self.history:
-            self._report()
+        self._interrupted = True
 
     @property
     def has_nothing_to_do(self) -> bool:
         """Whether a run that was taken up again had ended, and may not go on for longer."""
-        return bool(self.history) and (self._budget.used(self._server.version) >= 1 or self._has_lost_patience())
+        is_told = bool(self.history) and self.history[-1].step == self._server.version
+        return is_told and (self._budget.used(self._server.version) >= 1 or self._has_lost_patience())
+
+    def begin(self) -> None:
+        """Begin, or go on with another patience than before: the best L so far stands only where patience still does."""
+        if not self.history:
+            self._report()
+        elif self._watch.patience is None:
+            self.best = None
+        elif self.best is None:
+            self._best_objective, self._reports_since_best = math.inf, 0
 
     def attend(self, applied: list[Applied]) -> bool:
         self.progress.record(applied)
         if self._server.version >= self._next_report:
             self._report()
-        if self._watch.checkpoints and self._budget.elapsed >= self._next_checkpoint:
+        ends = self._is_to_end()  # before a checkpoint, as that is to hold the step size that comes next
+        if not ends and self._watch.checkpoints and self._budget.elapsed >= self._next_checkpoint:
             self.save()
-        if self._interrupted.is_set():
+        return ends
+
+    def _is_to_end(self) -> bool:
+        if self._is_out_of_patience and self._may_drop:
+            self._watch.schedule.drops += 1
+            self._reports_since_best = 0
+        if self._interrupted:
             self.ended = "interrupted"
             return True
         if self._budget.used(self._server.version) >= 1 and self._budget.seconds is not None:
             return True
         return self._has_lost_patience()
 
+    @property
+    def _is_out_of_patience(self) -> bool:
+        """Whether there was no better objective for as many reports as patience allows."""
+        return self._watch.patience is not None and self._reports_since_best >= self._watch.patience
+
+    @property
+    def _may_drop(self) -> bool:
+        """Whether training may go on in smaller steps then."""
+        return self._watch.schedule.name == "plateau" and self._watch.schedule.drops < _DROPS
+
     def _has_lost_patience(self) -> bool:
-        """Without a better objective for so long, training ends, or goes on in smaller steps if it may."""
-        if self._watch.patience is None or self._reports_since_best < self._watch.patience:
-            return False
-        if self._watch.schedule.name == "plateau" and self._watch.schedule.drops < _DROPS:
-            self._watch.schedule.drops += 1
-            self._reports_since_best = 0
+        if not self._is_out_of_patience or self._may_drop:
             return False
         count = self._watch.patience
-        self.ended = f"the {self.history[-1].objective_name} was no better in {count} report{'s' if count > 1 else ''}"
+        self.ended = f"the {self.history[-1].objective_name} was no better in {count} report{'' if count == 1 else 's'}"
         return True
 
     def worker_failed(self, worker: int, error: BaseException, left: int) -> None:
@@ -127,11 +143,17 @@ class LocalSupervisor:
         )
 
     def finish(self) -> None:
-        """The last report and the last checkpoint."""
+        """The last report and the last checkpoint.
+
+        Of an interrupted training the checkpoint comes first: a report that nobody foresaw would count against
+        patience when it goes on.
+        """
+        if self._watch.checkpoints and self.ended == "interrupted":
+            self.save()
         last = self.history[-1] if self.history else None
         if last is None or (last.step, last.lost) != (self._server.version, self.progress.lost):
             self._report()
-        if self._watch.checkpoints:
+        if self._watch.checkpoints and self.ended != "interrupted":
             self.save()
 
     def save(self) -> None:
@@ -180,7 +202,8 @@ class LocalSupervisor:
         """The report of the L that is kept: the best one's where patience may end the training, else the last."""
         if self.best is None:
             return self.history[-1]
-        return min(self.history, key=lambda report: abs(report.objective - self._best_objective))
+        compared = [report for report in self.history if report.has_objective]
+        return min(compared, key=lambda report: abs(report.objective - self._best_objective))
 
     def _report(self) -> None:
         step = self._server.version

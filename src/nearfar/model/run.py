@@ -53,7 +53,11 @@ class RunFolder:
             make_folder(self.path)
         except InvalidFile as error:
             raise InvalidFile(f"{error}; choose a place that is writable") from error
-        self._describe(settings, source)
+        try:
+            self._describe(settings, source)
+        except BaseException:
+            self.remove_if_blank()
+            raise
 
     def remove_if_blank(self) -> None:
         """Remove the folder of a run that failed before it learned anything: the same command may be tried again."""

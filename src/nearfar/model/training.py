@@ -187,7 +187,7 @@ class _Training:
         Lt = self._server.Lt if supervisor.best is None else supervisor.best
         metric = learned_metric(Lt, prepared, settings, self._X)
         interrupted = supervisor.ended == "interrupted"
-        if self._folder and not interrupted and not (stays and self._folder.metric.exists()):
+        if self._folder and not interrupted:
             metric.save(self._folder.metric)
         ended = f"nothing was left to do, so it stays as it is: {supervisor.ended}" if stays else supervisor.ended
         return TrainingResult(metric, supervisor.history, ended, interrupted, supervisor.kept_report)
@@ -292,20 +292,22 @@ def _schedule(settings: TrainingSettings) -> str:
 
 @contextlib.contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call ``stop``, once; a second signal acts as it always does."""
+    """Ctrl-C and SIGTERM call ``stop``, once; a second Ctrl-C acts as it always does, a second SIGTERM not at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        for number in heeded:
+            signal.signal(number, before[number] if number == signal.SIGINT else signal.SIG_IGN)
         stop()
-        signal.signal(number, before[signal.Signals(number)])
 
-    for number in before:
+    for number in heeded:
         signal.signal(number, handle)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in heeded:
+            signal.signal(number, before[number])

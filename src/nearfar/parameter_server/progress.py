@@ -43,8 +43,8 @@ class Report:
 
     @property
     def has_objective(self) -> bool:
-        """Whether there is an objective: not before the first batch, where nothing is held out."""
-        return self.judged or self.step > 0
+        """Whether there is an objective: not where nothing is held out and no batch came since the last report."""
+        return self.judged or bool(self.staleness_counts)
 
     @property
     def objective_name(self) -> str:
@@ -164,6 +164,7 @@ class Progress:
             "lost": self.lost,
             "positions": sorted(self.positions.items()),
             "steps": sorted(self._steps.items()),
+            "since": {**asdict(self._since), "steps": sorted(self._since.steps.items())},
         }
 
     def restore(self, state: dict[str, Any], seconds: float) -> None:
@@ -174,6 +175,8 @@ class Progress:
         self.positions = dict(state["positions"])
         self._steps = dict(state["steps"])
         self._since = _Since(seconds)
+        if "since" in state:
+            self._since = _Since(**{**state["since"], "steps": dict(state["since"]["steps"])})
 
 
 def _without_trailing_zeros(counts: list[int]) -> list[int]:
