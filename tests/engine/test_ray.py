@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import signal
+import subprocess
 import threading
 import time
 import warnings
@@ -17,6 +19,7 @@ from benchmarks.soak import actors
 
 import nearfar as nf
 from nearfar.data.from_labels import draw_pairs
+from nearfar.data.dataset import write_dataset
 from nearfar.data.points import as_points
 from nearfar.data.sampling import BlockSampler
 from nearfar.engine.ray_cluster import cluster
@@ -24,7 +27,9 @@ from nearfar.engine.ray_cluster.mirror import Mirror
 from nearfar.engine.ray_cluster.server_group import ServerGroup
 from nearfar.engine.ray_cluster.wire import nothing, send
 from nearfar.errors import Diverged, InvalidFile, InvalidSettings, TrainingFailed
+from nearfar.model.run import RunFolder
 from nearfar.objective.losses import Hinge
+from tests.commands import running, wait_until
 from tests.parameter_server.stepping import push_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -193,6 +198,20 @@ def test_options_of_a_cluster_are_refused_elsewhere(tmp_path, digits, capsys):
         main(["train", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--servers", "2"])
     assert ended.value.code == 2
     assert "add --engine ray" in capsys.readouterr().err
+
+
+def test_a_signal_saves_the_run_which_then_goes_on(digits, tmp_path):
+    write_dataset(tmp_path / "digits", digits[0].astype(np.float32), digits[1])
+    training = ["train", tmp_path / "digits", "--out", tmp_path / "run", "--engine", "ray", "--workers", "2"]
+    with running(*training, "--steps", "1000000", stdout=subprocess.PIPE) as begun:
+        wait_until(lambda: len(list(RunFolder(tmp_path / "run").reports())) > 3, begun)
+        begun.send_signal(signal.SIGTERM)
+        out, _ = begun.communicate(timeout=120)
+    assert begun.returncode == 130
+    assert "saved; go on with the same command and --resume" in out
+    newest = RunFolder(tmp_path / "run").checkpoints(3).newest()
+    assert newest is not None
+    assert f"stopped at step {newest.step}," in out
 
 
 def test_several_threads_a_worker_are_refused():

@@ -4,6 +4,8 @@ import contextlib
 import logging
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -37,12 +39,13 @@ def connected(options: RayOptions, workers: int) -> Iterator[None]:
         if options.address is None:
             cpus = math.ceil(workers * options.cpus_per_worker + options.servers * options.cpus_per_server)
             store = None if options.object_store is None else memory_bytes(options.object_store)
-            ray.init(
-                address="local", num_cpus=max(cpus, os.cpu_count() or 1), object_store_memory=store,
-                include_dashboard=False, **quiet,
-            )  # fmt: skip
+            with _own_signals():
+                ray.init(
+                    address="local", num_cpus=max(cpus, os.cpu_count() or 1), object_store_memory=store,
+                    include_dashboard=False, **quiet,
+                )  # fmt: skip
         else:
-            with _tried_once():
+            with _own_signals(), _tried_once():
                 ray.init(address=options.address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         what = str(error).strip().splitlines()[0]
@@ -54,6 +57,19 @@ def connected(options: RayOptions, workers: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """SIGTERM does what it did before: Ray's own handler would end the process, and nothing would be saved."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
