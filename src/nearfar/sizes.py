@@ -17,6 +17,8 @@ LIBRARIES = 190 << 20
 _FLOAT = 4
 _SPARSE_ENTRY = 8
 """Bytes of a non-zero: as it is gathered, and in the order of a product; there it is half as long if it is rounded."""
+_PACKED_AT_ONCE = 32
+"""Numbers of a packed row come in as many as this, where registers are the widest."""
 _STATE_ARRAYS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -121,7 +123,12 @@ class Sizes:
     @property
     def packed_copy_bytes(self) -> float:
         """One packed copy of L, where workers share those."""
-        return self.number_bytes * self.n_features * self.rank if self.shares_packed_copies else 0.0
+        return self.packed_row_bytes * self.n_features if self.shares_packed_copies else 0.0
+
+    @property
+    def packed_row_bytes(self) -> float:
+        """A row of L that is packed, filled up to whole registers."""
+        return self.number_bytes * math.ceil(self.rank / _PACKED_AT_ONCE) * _PACKED_AT_ONCE
 
     @property
     def gradient_bytes(self) -> float:
@@ -137,7 +144,7 @@ class Sizes:
         projections = 2 * _FLOAT * batch.rows * self.rank
         among_all = 4 * _FLOAT * batch.rows**2 if batch.is_block else 0.0
         packed_rows = batch.rows if self.shares_packed_copies else max(batch.rows, batch.touched)
-        packed = self.number_bytes * packed_rows * self.rank if self._form == "blocks" else 0.0
+        packed = self.packed_row_bytes * packed_rows if self._form == "blocks" else 0.0
         made_dense = _FLOAT * batch.rows * batch.touched if batch.is_sparse and self._form == "dense" else 0.0
         lifting = _FLOAT * batch.rows * self.lift_features
         return gathered + projections + among_all + packed + made_dense + lifting

@@ -65,12 +65,12 @@ class _Run:
 
         What is then still under way is dropped; its batches count as not done.
         """
-        for threads in self._threads.values():
-            for thread in threads:
-                thread.start()
         first_error: BaseException | None = None
         pairing = _PAIRING if self._job.sizes.goes_in_pairs else 0.0
         try:
+            for threads in self._threads.values():
+                for thread in threads:
+                    thread.start()
             # In this order: a thread tells of its failure before it ends.
             while self._computing() or self._job.server.waiting or not self._failures.empty():
                 if self._supervisor.attend(self._job.server.update(timeout=_PATIENCE, then=pairing)):
