@@ -14,7 +14,6 @@ import pytest
 
 from nearfar.cli import main
 
-
 COMMAND = "from nearfar.cli import main; main()"
 """The program that a command is."""
 

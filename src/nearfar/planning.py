@@ -26,6 +26,7 @@ from nearfar.model.run_sizes import allowed_memory, fitted
 from nearfar.objective.fast_gradient import Gatherer, Gradient, GradientKernel
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.clocks import Clocks
+from nearfar.parameter_server.packed_copies import PackedCopies
 from nearfar.parameter_server.server import Server
 from nearfar.parameter_server.update_rule import UpdateRule
 from nearfar.parameter_server.worker import gradient_of_packed
@@ -269,7 +270,7 @@ class _Probe:
         self._sizes, self._rule = prepared.sizes, UpdateRule(update_rule, *Lt.shape)
         self._server = Server(self.Lt, self._rule, Clocks(math.inf), lambda _: 0.0, capacity=2)
         self._versions, self._known = np.zeros(len(Lt), np.int64), np.empty(len(Lt), np.int64)
-        self._is_packed = False
+        self._copies: PackedCopies | None = None
         self.gather()
         self.gradient()
         self._another: Gradient | None = None
@@ -287,7 +288,7 @@ class _Probe:
         shares = self._sizes.shares_packed_copies
         products = self._kernel.products_of_packed(self._rows) if shares else None
         if products:
-            self._is_packed = True
+            self._copies = self._server.copies_for(products)
             gradient_of_packed(self._server, products, self._kernel, self._batch, self._rows, self._gradient)
         else:
             self._kernel.gradient(self.Lt, self._batch, self._rows, self._gradient)
@@ -305,7 +306,8 @@ class _Probe:
         if self._another is None:
             self._rule.apply(self.Lt, [self._gradient], [_HARDLY])
             return
-        with self._server.packed() if self._is_packed else contextlib.nullcontext() as packed:
+        with contextlib.ExitStack() as stack:
+            packed = stack.enter_context(self._server.packed(self._copies)) if self._copies else None
             self._rule.apply(self.Lt, [self._gradient, self._another], [_HARDLY, _HARDLY], packed)
 
 

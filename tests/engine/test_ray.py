@@ -18,8 +18,8 @@ from benchmarks.serial import serial_job
 from benchmarks.soak import actors
 
 import nearfar as nf
-from nearfar.data.from_labels import draw_pairs
 from nearfar.data.dataset import write_dataset
+from nearfar.data.from_labels import draw_pairs
 from nearfar.data.points import as_points
 from nearfar.data.sampling import BlockSampler
 from nearfar.engine.ray_cluster import cluster

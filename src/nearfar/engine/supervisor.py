@@ -84,7 +84,7 @@ class LocalSupervisor:
         return is_told and (self._budget.used(self._server.version) >= 1 or self._has_lost_patience())
 
     def begin(self) -> None:
-        """Begin, or go on with another patience than before: the best L so far stands only where patience still does."""
+        """Begin, or go on; the best L so far stands only where patience, which may be new, still goes by it."""
         if not self.history:
             self._report()
         elif self._watch.patience is None:

@@ -46,12 +46,12 @@ class SparseProducts:
 
     def __init__(self, n_features: int, *, rounded: bool = False) -> None:
         self._scratch, self._rounded = Scratch(), rounded
-        self._place = np.empty(n_features, np.uint32)
+        self._codes = np.empty(n_features, np.uint32)
 
     def of(self, rows: SparseRows, features: Places, rank: int) -> "RowProducts":
         """The products of these rows, which have entries in these features only; valid until it is asked again."""
         form = cost.sparse_form(len(rows), len(rows.columns), len(features), rank)
-        return _FORMS[form](rows, features, self._place, self._scratch, self._rounded)
+        return _FORMS[form](rows, features, self._codes, self._scratch, self._rounded)
 
 
 class SparseProjection:
@@ -89,11 +89,11 @@ class RowProducts(ABC):
     """The two products of some rows, in one form. What both need is made by the first."""
 
     def __init__(
-        self, rows: SparseRows, features: Places, place: NDArray[np.uint32], scratch: Scratch, rounded: bool
+        self, rows: SparseRows, features: Places, codes: NDArray[np.uint32], scratch: Scratch, rounded: bool
     ) -> None:
         self.rounded = rounded
         """Whether what is packed is rounded."""
-        self._rows, self._features, self._scratch, self._place = rows, features, scratch, place
+        self._rows, self._features, self._scratch, self._codes = rows, features, scratch, codes
 
     @abstractmethod
     def project(self, Lt: Floats, out: Floats) -> None:
@@ -103,8 +103,7 @@ class RowProducts(ABC):
     def gradient(self, kept: Places, C: Floats, out: Floats) -> None:
         """``out = VᵀC`` (features, k), of the kept rows only; the others have no part in it."""
 
-    @property
-    def _places(self) -> NDArray[np.uint32]:
+    def _places_of_entries(self) -> NDArray[np.uint32]:
         """For each entry of the rows, the place of its column among the features."""
         rows, n_words = self._rows, self._rows.n_features // 64 + 1
         marks = self._scratch.array("marks", (n_words,), np.uint64)
@@ -132,7 +131,7 @@ class _DenseProducts(RowProducts):
     @cached_property
     def _dense(self) -> Floats:
         dense: Floats = self._scratch.array("dense", (len(self._rows), len(self._features)))
-        kernels.made_dense(self._rows.starts, self._places, self._rows.values, dense)
+        kernels.made_dense(self._rows.starts, self._places_of_entries(), self._rows.values, dense)
         return dense
 
 
@@ -172,7 +171,7 @@ class BlockProducts(RowProducts):
 
     @cached_property
     def _order(self) -> sparse_cut.ColumnOrder:
-        return sparse_cut.by_frequency(self._rows, self._features, self._place)
+        return sparse_cut.by_frequency(self._rows, self._features, self._codes)
 
     @property
     def _results(self) -> Places:
@@ -207,7 +206,7 @@ class _EntryProducts(RowProducts):
     def _by_column(self) -> tuple[NDArray[np.int64], Places, Floats]:
         """Where the entries of each feature begin, their rows, their values."""
         rows, out = self._rows, self._entries("by column")
-        kernels.by_column(rows.starts, self._places, rows.values, *out)
+        kernels.by_column(rows.starts, self._places_of_entries(), rows.values, *out)
         return out
 
     def _of_kept_rows(self, kept: Places) -> tuple[NDArray[np.int64], Places, Floats]:

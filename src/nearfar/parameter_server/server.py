@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from nearfar.errors import Diverged
 from nearfar.objective.fast_gradient import Gradient
-from nearfar.objective.sparse_cut import ColumnOrder
 from nearfar.objective.sparse_products import BlockProducts
 from nearfar.parameter_server import update_kernels
 from nearfar.parameter_server.clocks import Clocks
@@ -103,38 +102,41 @@ class Server:
             changed = self._row_versions[rows] > known
             return features[changed], self.Lt[rows[changed]], self.version
 
-    def order_of_copies(self, products: BlockProducts) -> ColumnOrder:
-        """The order of features in which L is packed: the one that suits the first who ask."""
+    def copies_for(self, products: BlockProducts) -> PackedCopies:
+        """Packed copies of L for products in the same memory, in the order of features that suits the first who ask.
+
+        From then on updates pack L as they go over it, where they can.
+        """
         copies = self._copies
         if copies is None:  # only then is there something to change, and so to wait for
             with self._changing:
                 if self._copies is None:
                     self._copies = PackedCopies(products.order_of_all(), self.Lt.shape[1], rounded=products.rounded)
                 copies = self._copies
-        return copies.order
+        return copies
 
     @contextmanager
-    def packed(self) -> Iterator[PackedCopy]:
-        """The newest L, packed, for a reader in the same memory; it stays as it is until the reader has done.
+    def packed(self, copies: PackedCopies) -> Iterator[PackedCopy]:
+        """The newest of its packed copies; it stays as it is until the reader has done.
 
-        An order has been asked for before. From then on updates pack L as they go over it, where they can; after one
-        that could not, as of a push that was alone, the first reader packs it.
+        After an update that could not pack L, as one by a push that was alone, the first reader does.
         """
-        copies = self._copies
-        assert copies
         copy = copies.take(self.version)
-        while copy is None:  # an update did not pack it, or is under way
-            with self._changing:
-                copy = copies.take(self.version)
-                if copy is None:
-                    fresh = copies.next()
-                    fresh.pack(self.Lt, copies.order.columns)
-                    copies.publish(fresh, self.version)
-                    copy = copies.take(self.version)
+        if copy is None:
+            with self._changing:  # an update may be under way
+                copy = copies.take(self.version) or self._pack(copies)
         try:
             yield copy
         finally:
             copies.give_back(copy)
+
+    def _pack(self, copies: PackedCopies) -> PackedCopy:
+        """Pack all of L, for a reader."""
+        fresh = copies.next()
+        fresh.pack(self.Lt, copies.order.columns)
+        fresh.readers = 1
+        copies.publish(fresh, self.version)
+        return fresh
 
     def copy_to(self, out: Floats) -> int:
         """Write all rows to ``out``, as they are at one version, which is returned."""

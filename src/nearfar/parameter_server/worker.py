@@ -223,8 +223,9 @@ def gradient_of_packed(
     out: Gradient,
 ) -> tuple[int, float]:
     """A batch's gradient by a server's packed copy of L; the copy's version, and the batch's objective."""
-    products.arrange(near.order_of_copies(products))
-    with near.packed() as copy:
+    copies = near.copies_for(products)
+    products.arrange(copies.order)
+    with near.packed(copies) as copy:
         products.take(copy.packed)
         return copy.version, kernel.gradient(products, batch, gathered, out)
 
