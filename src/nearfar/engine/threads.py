@@ -7,6 +7,7 @@ other only through queues and, where consistency asks for it, through the clocks
 
 import threading
 import time
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 import numpy as np
@@ -38,19 +39,38 @@ class ThreadsEngine:
         _Run(job, supervisor).until_done()
 
 
+@dataclass(eq=False)
+class _Crew:
+    """A worker's computing threads. Where one of them ends, all do: another may wait for the step that it gave up."""
+
+    worker: Worker
+    working: int
+    """Threads that have not ended."""
+    is_ending: bool = False
+    """Whether one has; the others then end after the step that they are at."""
+    error: BaseException | None = None
+    """What the first that failed has raised."""
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+
+    def thread_ends(self) -> bool:
+        """Count one of the threads as ended; whether it is the last one is returned."""
+        with self._changing:
+            self.is_ending = True
+            self.working -= 1
+            return self.working == 0
+
+
 class _Run:
     def __init__(self, job: Job, supervisor: Supervisor) -> None:
         self._job, self._supervisor = job, supervisor
         self._stopping = threading.Event()
-        self._failures: SimpleQueue[tuple[Worker, BaseException]] = SimpleQueue()
-        self._workers = [self._worker(number) for number in range(job.workers)]
-        self._threads = {
-            worker.number: [
-                threading.Thread(target=self._compute, args=(worker,), name=f"worker {worker.number}", daemon=True)
-                for _ in range(job.threads_per_worker)
-            ]
-            for worker in self._workers
-        }
+        self._failures: SimpleQueue[_Crew] = SimpleQueue()
+        self._crews = [_Crew(self._worker(number), job.threads_per_worker) for number in range(job.workers)]
+        self._threads = [
+            threading.Thread(target=self._compute, args=(crew,), name=f"worker {crew.worker.number}", daemon=True)
+            for crew in self._crews
+            for _ in range(job.threads_per_worker)
+        ]
 
     def _worker(self, number: int) -> Worker:
         job = self._job
@@ -68,29 +88,28 @@ class _Run:
         first_error: BaseException | None = None
         pairing = _PAIRING if self._job.sizes.goes_in_pairs else 0.0
         try:
-            for threads in self._threads.values():
-                for thread in threads:
-                    thread.start()
+            for thread in self._threads:
+                thread.start()
             # In this order: a thread tells of its failure before it ends.
             while self._computing() or self._job.server.waiting or not self._failures.empty():
                 if self._supervisor.attend(self._job.server.update(timeout=_PATIENCE, then=pairing)):
                     break
                 while not self._failures.empty():
-                    worker, error = self._failures.get()
-                    first_error = first_error or error
-                    self._move_shards(worker, error)
+                    gone = self._failures.get()
+                    first_error = first_error or gone.error
+                    self._move_shards(gone)
         finally:
             self._end()
-        if not self._workers:
+        if not self._crews:
             raise WorkerFailed(f"every worker failed; the first with: {first_error}") from first_error
 
-    def _compute(self, worker: Worker) -> None:
-        """One computing thread. Where one of a worker's ends, all do: another may wait for the step that it gave up."""
-        job, kernel = self._job, self._job.kernel()
+    def _compute(self, crew: _Crew) -> None:
+        """One computing thread."""
+        job, worker, kernel = self._job, crew.worker, self._job.kernel()
         try:
             with steps_of(worker, job.points, job.rank) as steps:
                 step = steps.next()
-                while self._may_compute(worker, step.task):
+                while self._may_compute(crew, step.task):
                     try:
                         push = worker.compute(
                             step.task, step.gathered, kernel, job.server, job.step_size(job.server.version)
@@ -104,31 +123,31 @@ class _Run:
                     finally:
                         job.server.receive(push)
         except BaseException as error:  # whatever it is, the other workers must go on
-            worker.error = worker.error or error
+            crew.error = crew.error or error
         finally:
-            worker.is_ending = True
+            is_last = crew.thread_ends()
             job.clocks.wake()
-            if worker.thread_ended() == job.threads_per_worker:
+            if is_last:
                 job.clocks.leave(worker.number)
-                if worker.error:
-                    self._failures.put((worker, worker.error))
+                if crew.error:
+                    self._failures.put(crew)
 
-    def _may_compute(self, worker: Worker, task: Task) -> bool:
+    def _may_compute(self, crew: _Crew, task: Task) -> bool:
         job = self._job
         return job.clocks.wait_to_begin(
-            task.clock, lambda: worker.is_ending or self._stopping.is_set()
-        ) and job.budget.take(worker.number, job.clocks, job.server.version)
+            task.clock, lambda: crew.is_ending or self._stopping.is_set()
+        ) and job.budget.take(crew.worker.number, job.clocks, job.server.version)
 
-    def _move_shards(self, gone: Worker, error: BaseException) -> None:
+    def _move_shards(self, gone: _Crew) -> None:
         """The shards of a worker that failed go to the others, in turn."""
-        if gone in self._workers:
-            self._workers.remove(gone)
-            self._supervisor.worker_failed(gone.number, error, len(self._workers))
-            for i, worker in enumerate(self._workers):
-                worker.take_over(gone.shards[i :: len(self._workers)])
+        assert gone.error
+        self._crews.remove(gone)
+        self._supervisor.worker_failed(gone.worker.number, gone.error, len(self._crews))
+        for i, crew in enumerate(self._crews):
+            crew.worker.take_over(gone.worker.shards[i :: len(self._crews)])
 
     def _computing(self) -> bool:
-        return any(thread.is_alive() for threads in self._threads.values() for thread in threads)
+        return any(thread.is_alive() for thread in self._threads)
 
     def _end(self) -> None:
         """Wait for the computing threads, and give them the memory they may be waiting for."""

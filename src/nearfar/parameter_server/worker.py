@@ -90,11 +90,6 @@ class Worker:
         self.number, self.shards, self.local = number, shards, local
         self.clock = clock
         """The clock of its next step."""
-        self.is_ending = False
-        """True once one of its threads has ended; the others then end after the step that they are at."""
-        self.error: BaseException | None = None
-        """What the first of its threads that failed has raised."""
-        self._threads_ended = 0
         self._sampler, self._local_step, self._near = sampler, local_step, near
         self._known = np.full(len(local), -1, np.int64)
         self._pushed = 0
@@ -166,12 +161,6 @@ class Worker:
             for shard in self.shards:
                 if shard.number == task.shard:
                     shard.clock = min(shard.clock, task.shard_clock)
-
-    def thread_ended(self) -> int:
-        """One more of its computing threads has ended; how many have is returned."""
-        with self._lock:
-            self._threads_ended += 1
-            return self._threads_ended
 
     # Remote-update side
 

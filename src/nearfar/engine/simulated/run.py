@@ -159,7 +159,7 @@ class _Run:
     def _go_on(self, thread: SimulatedThread) -> None:
         """A thread is free."""
         thread.is_resting = False
-        if thread.worker.worker.is_ending and not thread.has_step:
+        if thread.worker.is_ending and not thread.has_step:
             self._end(thread.worker)
         elif thread.task is None and thread in thread.worker.threads:
             self._take_next(thread)
@@ -270,7 +270,7 @@ class _Run:
 
     def _end(self, worker: SimulatedWorker) -> None:
         """The budget has no step left for one of a worker's threads, nor then for the others: they may wait for it."""
-        worker.worker.is_ending = True
+        worker.is_ending = True
         for thread in list(worker.threads):
             if thread.computing is None and not thread.has_step:
                 if thread.task is not None:

@@ -82,6 +82,8 @@ class SimulatedWorker:
     """Threads whose rows are to be asked for next."""
     threads: list[SimulatedThread] = field(default_factory=list)
     """Those that have not ended."""
+    is_ending: bool = False
+    """Whether one of its threads has ended; the others then end after the step that they are at."""
 
 
 def simulated_worker(number: int, job: Job, cluster: SimulatedCluster) -> SimulatedWorker:
