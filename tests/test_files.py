@@ -1,5 +1,6 @@
 """Files are complete or absent, whatever happens while they are written."""
 
+import errno
 import os
 import pickle
 import signal
@@ -87,6 +88,54 @@ def test_what_a_living_process_is_writing_is_not_removed(tmp_path: Path, manager
         write_whole(manager, tmp_path / "whole")
         assert partial.exists()
         other.kill()
+
+
+def test_resuming_beside_a_living_run_leaves_what_that_is_writing(tmp_path: Path) -> None:
+    with writing("atomic_file", tmp_path / "killed", "os.kill(os.getpid(), signal.SIGKILL)") as killed:
+        assert killed.wait() == -signal.SIGKILL
+    (abandoned,) = tmp_path.iterdir()
+    other = writing("atomic_file", tmp_path / "living", "print('written', flush=True); input()")
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "written\n"
+        files.remove_unfinished(tmp_path)
+        assert not abandoned.exists()
+        assert other.communicate("\n", timeout=60)
+    finally:
+        other.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["living"]
+
+
+def test_an_error_of_reading_is_not_said_to_be_one_of_writing(tmp_path: Path) -> None:
+    for manager in (files.atomic_file, files.atomic_folder):
+        with pytest.raises(InvalidFile, match=r"^\S*/source: No such file or directory"), manager(tmp_path / "out"):
+            (tmp_path / "source").read_bytes()
+    with (
+        pytest.raises(InvalidFile, match=r"^cannot write \S*/out: Is a directory"),
+        files.atomic_folder(tmp_path / "out") as folder,
+    ):
+        folder.read_bytes()
+    with pytest.raises(InvalidFile, match=r"^cannot write \S*/out: odd$"), files.atomic_file(tmp_path / "out"):
+        raise OSError("odd")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("umask", "modes"), [(0o022, (0o644, 0o755)), (0o077, (0o600, 0o700)), (0, (0o644, 0o755))])
+def test_modes_honour_the_umask_and_nothing_depends_on_chmod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, modes: tuple[int, int]
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    for module, name in ((Path, "chmod"), (os, "chmod"), (os, "fchmod")):
+        monkeypatch.setattr(module, name, refused)
+    before = os.umask(umask)
+    try:
+        write_whole("atomic_file", tmp_path / "file")
+        write_whole("atomic_folder", tmp_path / "folder")
+    finally:
+        os.umask(before)
+    assert tuple((tmp_path / name).stat().st_mode & 0o777 for name in ("file", "folder")) == modes
 
 
 def test_a_folder_that_exists_is_not_replaced(tmp_path: Path) -> None:

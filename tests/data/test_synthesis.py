@@ -14,6 +14,7 @@ from nearfar.data import synthesis, synthesis_kernels
 from nearfar.data.dataset import Dataset
 from nearfar.data.points import SparseRows
 from nearfar.data.synthesis import Documents, Images, synthesize
+from nearfar.data.writer import DatasetWriter
 from nearfar.errors import InvalidFile, InvalidSettings
 from nearfar.objective.ranking import average_precision
 
@@ -242,3 +243,50 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InvalidFile, match="No space left"):
         synthesize("text-1m", tmp_path / "d", points=200)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_error_at_the_end_of_either_leaves_neither(tmp_path: Path, monkeypatch, call: int) -> None:
+    describe, calls = DatasetWriter._describe, []
+
+    def broken(self: DatasetWriter) -> None:
+        calls.append(self)
+        if len(calls) == call:
+            raise OSError(28, "No space left on device")
+        describe(self)
+
+    monkeypatch.setattr(DatasetWriter, "_describe", broken)
+    with pytest.raises(InvalidFile, match="No space left"):
+        synthesize("text-1m", tmp_path / "d", points=200)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("named", ["d", "d-test"])
+def test_a_signal_between_the_names_leaves_neither(tmp_path: Path, monkeypatch, named: str) -> None:
+    replace = Path.replace
+
+    def interrupted(self: Path, target: Path) -> None:
+        replace(self, target)
+        if target == tmp_path / named:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            synthesize("text-1m", tmp_path / "d", points=200)
+    assert not list(tmp_path.iterdir())
+    synthesize("text-1m", tmp_path / "d", points=200)
+
+
+def test_what_somebody_else_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = DatasetWriter.complete
+
+    def late(self: DatasetWriter) -> None:
+        complete(self)
+        (tmp_path / "d").mkdir(exist_ok=True)
+        (tmp_path / "d" / "letter").touch()
+
+    monkeypatch.setattr(DatasetWriter, "complete", late)
+    with pytest.raises(InvalidFile, match="cannot write"):
+        synthesize("text-1m", tmp_path / "d", points=200)
+    assert [path.name for path in tmp_path.rglob("*")] == ["d", "letter"]

@@ -1,9 +1,12 @@
 """A dataset written block by block is the one written at once, in bounded memory, complete or not there."""
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +15,14 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.constraints import Classes, Labels, Pairs
-from nearfar.data.dataset import Dataset, write_dataset
+from nearfar.data.constraints import Classes, Comparisons, Labels, Pairs
+from nearfar.data.dataset import Dataset, store_constraints, write_dataset
+from nearfar.data.description import Description
 from nearfar.data.drawn import draw_to_dataset
 from nearfar.data.from_labels import LabelDraws, draw_pairs
 from nearfar.data.points import SparseRows
-from nearfar.data.writer import ConstraintWriter, DatasetWriter
+from nearfar.data.stored_constraints import ConstraintWriter
+from nearfar.data.writer import DatasetWriter
 from nearfar.errors import InvalidFile, InvalidInput, InvalidPoints
 from tests.commands import ended, nearfar
 
@@ -252,9 +257,73 @@ def test_a_disk_that_is_full_at_the_very_end_leaves_the_old_constraints(
     folder = tmp_path / "points"
     write_dataset(folder, np.eye(4), constraints=Pairs(np.array([[0, 1]]), np.array([[2, 3]])))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    writer = ConstraintWriter(folder)
+    writer = ConstraintWriter(folder).__enter__()
     writer.append("triplets", np.array([[0, 1, 2]]))
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(InvalidFile, match="No space left"):
         writer.__exit__(None, None, None)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+OLD, NEW = Pairs(np.array([[0, 1]]), np.array([[2, 3]])), Pairs(np.array([[4, 5], [1, 2]]), np.array([[0, 5]]))
+
+
+def interrupted_at(step: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let a signal come after the so-many-th change of a name; the list is of the changes made."""
+    made: list[str] = []
+
+    def interrupted(change: Callable[..., object]) -> Callable[..., None]:
+        def changing(self: Path, *given: object, **named: object) -> None:
+            change(self, *given, **named)
+            made.append(self.name)
+            if len(made) == step:
+                raise KeyboardInterrupt
+
+        return changing
+
+    for operation in ("replace", "unlink"):
+        monkeypatch.setattr(Path, operation, interrupted(getattr(Path, operation)))
+    return made
+
+
+@pytest.mark.parametrize("old", [OLD, Comparisons(np.array([[0, 1, 2]]))])
+def test_a_signal_while_constraints_are_replaced_loses_none(tmp_path: Path, monkeypatch, old) -> None:
+    step, reached = 0, True
+    while reached:
+        step += 1
+        folder = tmp_path / str(step)
+        write_dataset(folder, np.eye(6), constraints=old)
+        with monkeypatch.context() as patched:
+            made = interrupted_at(step, patched)
+            with contextlib.suppress(KeyboardInterrupt):
+                store_constraints(folder, NEW)
+            reached = len(made) >= step
+        stored = Dataset.open(folder).constraints
+        assert isinstance(stored, Pairs), step
+        np.testing.assert_array_equal(stored.similar, NEW.similar)
+        np.testing.assert_array_equal(stored.dissimilar, NEW.dissimilar)
+        assert not list(folder.glob(".*"))
+    assert step > 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks of folders")
+def test_of_two_writers_at_once_one_waits_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dataset(tmp_path / "a", np.eye(6), constraints=OLD)
+    others = Comparisons(np.array([[0, 1, 2]]))
+    thread = threading.Thread(target=store_constraints, args=(tmp_path / "a", others))
+    write, ended = Description.write, []
+
+    def meanwhile(self: Description, folder: Path) -> None:
+        write(self, folder)
+        if threading.current_thread() is not thread and not thread.ident:
+            thread.start()
+            thread.join(1)
+            ended.append(not thread.is_alive())
+
+    monkeypatch.setattr(Description, "write", meanwhile)
+    store_constraints(tmp_path / "a", NEW)
+    thread.join(60)
+    assert ended == [False]
+    stored = Dataset.open(tmp_path / "a").constraints
+    assert isinstance(stored, Comparisons)
+    np.testing.assert_array_equal(stored.indices, others.indices)

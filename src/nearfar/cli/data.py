@@ -22,9 +22,9 @@ from nearfar.data.from_labels import LabelDraws
 from nearfar.data.ingest import ConstraintFiles
 from nearfar.data.ingest import ingest as ingest_sources
 from nearfar.data.stored import DTypeChoice
+from nearfar.data.stored_constraints import arrays_of
 from nearfar.data.synthesis import ShapeName
 from nearfar.data.synthesis import synthesize as synthesize_dataset
-from nearfar.data.writer import arrays_of
 from nearfar.display import CopyingDisplay
 from nearfar.errors import InvalidConstraints, InvalidSettings
 from nearfar.evaluation.neighbour_triplets import draw_neighbour_triplets

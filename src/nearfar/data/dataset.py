@@ -24,7 +24,8 @@ from nearfar.data.description import (
     sample_fingerprint,
 )
 from nearfar.data.points import Points, check_shape
-from nearfar.data.writer import ConstraintWriter, DatasetWriter, arrays_of, constraints_of
+from nearfar.data.stored_constraints import ConstraintWriter, arrays_of, constraints_of
+from nearfar.data.writer import DatasetWriter
 from nearfar.errors import InvalidConstraints, InvalidFile
 
 _WRITE_BYTES = 16 << 20
@@ -103,7 +104,7 @@ def store_constraints(folder: Path, constraints: Pairs | Comparisons, *, drawn: 
     """Put constraints into a dataset folder, in place of all it had; return what is odd about them.
 
     ``drawn`` notes that they were drawn from the labels. As safe as
-    :class:`~nearfar.data.writer.ConstraintWriter`, whatever happens meanwhile.
+    :class:`~nearfar.data.stored_constraints.ConstraintWriter`, whatever happens meanwhile.
     """
     with ConstraintWriter(folder, drawn=drawn) as writer:
         for name, indices in arrays_of(constraints).items():

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nearfar.data.from_labels import LabelDraws
-from nearfar.data.writer import ConstraintWriter
+from nearfar.data.stored_constraints import ConstraintWriter
 
 _AT_ONCE = 1 << 20
 
@@ -19,7 +19,7 @@ def draw_to_dataset(
     """Draw so many constraints of each kind, in place of all the dataset had; return what is odd about them.
 
     The draws are those of ``draws.similar``, ``draws.dissimilar`` and ``draws.triplets``, made block by block. The
-    folder is as safe as :class:`~nearfar.data.writer.ConstraintWriter` keeps it.
+    folder is as safe as :class:`~nearfar.data.stored_constraints.ConstraintWriter` keeps it.
     """
     done, total = 0, sum(counts.values())
     with ConstraintWriter(folder, drawn=True) as writer:

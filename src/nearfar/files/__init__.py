@@ -8,6 +8,8 @@ from nearfar.files.atomic import (
     atomic_file,
     atomic_folder,
     check_free,
+    hidden_folder,
+    locked,
     make_folder,
     open_file,
     read_json,
@@ -15,18 +17,23 @@ from nearfar.files.atomic import (
     write_json,
     write_text,
 )
+from nearfar.files.damage import DAMAGED, damage
 from nearfar.files.npy import NpyAppender, atomic_npy, growing_npy, read_npy
 from nearfar.files.tensors import CHECKSUM, Transposed, read_safetensors, write_safetensors
 
 __all__ = [
     "CHECKSUM",
+    "DAMAGED",
     "NpyAppender",
     "Transposed",
     "atomic_file",
     "atomic_folder",
     "atomic_npy",
     "check_free",
+    "damage",
     "growing_npy",
+    "hidden_folder",
+    "locked",
     "make_folder",
     "open_file",
     "read_json",

@@ -4,8 +4,8 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -23,10 +23,12 @@ _UNFINISHED = ".partial"
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears at ``path``, complete and on disk, only if the block ends without an error."""
-    with _unfinished(path, _new_file, 0o644) as temporary, temporary.open("w+b") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
+    with _hidden(path, _make_file) as temporary:
+        with temporary.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _give_name(temporary, path)
 
 
 @contextlib.contextmanager
@@ -34,44 +36,80 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """A folder to fill that appears at ``path`` only if the block ends without an error."""
     if path.exists():
         raise InvalidFile(f"{path} exists already; choose another name or remove it")
-    with _unfinished(path, _new_folder, 0o755) as temporary:
+    with _hidden(path, _make_folder) as temporary:
+        yield temporary
+        _give_name(temporary, path)
+
+
+@contextlib.contextmanager
+def hidden_folder(path: Path) -> Iterator[Path]:
+    """A folder beside ``path`` to make files in that are moved when they are whole; gone when the block ends."""
+    with _hidden(path, _make_folder) as temporary:
         yield temporary
 
 
 @contextlib.contextmanager
-def _unfinished(path: Path, make: Callable[[Path], Path], mode: int) -> Iterator[Path]:
-    """What becomes ``path`` if the block ends without an error, under a hidden name until then.
+def locked(folder: Path, refusal: Exception | None = None) -> Iterator[None]:
+    """Wait until nobody else is in such a block for this folder, or raise the refusal if somebody is.
+
+    Where the file system knows no locks, everybody may.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError as error:
+            assert refusal
+            raise refusal from error
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _hidden(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """What is to become ``path``, under a hidden name, which nothing has any more when the block ends.
 
     It is locked, so that it is known to have a living writer.
     """
     with contextlib.suppress(OSError):  # what is wrong with the folder, making says
-        _remove_abandoned(path)
+        remove_unfinished(path.parent, path.name)
+    temporary, lock = path.parent / f".{path.name}.{secrets.token_hex(8)}{_UNFINISHED}", None
     try:
-        temporary = make(path)
-        while (lock := _lock_new(temporary)) is None:
-            temporary = make(path)
-    except OSError as error:
-        raise _no_place(path, error) from error
-    try:
+        lock = _made_and_locked(path, temporary, make)
         yield temporary
-        temporary.chmod(mode)
-        temporary.replace(path)
-        _flush_folder(path.parent)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _failed(path, temporary, error) from error
     finally:
         _remove(temporary)
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
-def _new_file(path: Path) -> Path:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
-    os.close(handle)
-    return Path(name)
+def _make_file(path: Path) -> None:
+    path.touch(0o644, exist_ok=False)
 
 
-def _new_folder(path: Path) -> Path:
-    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED))
+def _make_folder(path: Path) -> None:
+    path.mkdir(0o755)
+
+
+def _made_and_locked(path: Path, temporary: Path, make: Callable[[Path], None]) -> int:
+    """A handle that keeps it locked."""
+    try:
+        make(temporary)
+        while (lock := _lock_new(temporary)) is None:
+            make(temporary)
+    except OSError as error:
+        raise InvalidFile(
+            f"cannot write {path}: {error.strerror or error}; choose a folder that exists and is writable"
+        ) from error
+    return lock
 
 
 def _lock_new(temporary: Path) -> int | None:
@@ -90,44 +128,52 @@ def _lock_new(temporary: Path) -> int | None:
     return None
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove what processes were writing to ``path`` when they were killed: nobody has it locked any more."""
+def _give_name(temporary: Path, path: Path) -> None:
+    temporary.replace(path)
+    _flush_folder(path.parent)
+
+
+def remove_unfinished(folder: Path, name: str | None = None) -> None:
+    """Remove what processes were writing in ``folder`` when they were killed: nobody has it locked any more.
+
+    With ``name``, only what was to get that name.
+    """
     if fcntl is None:
         return
-    for found in path.parent.iterdir():
-        before, _, random = found.name.removesuffix(_UNFINISHED).rpartition(".")
-        if found.name.endswith(_UNFINISHED) and random and before == f".{path.name}":
+    for found in folder.glob(f".*{_UNFINISHED}"):
+        becomes, _, random = found.name.removeprefix(".").removesuffix(_UNFINISHED).rpartition(".")
+        if random and becomes and name in (None, becomes):
             with contextlib.suppress(OSError):  # locked, or another user's
-                handle = os.open(found, os.O_RDONLY)
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(found)
-                finally:
-                    os.close(handle)
+                _remove_if_unlocked(found)
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(path)
+    finally:
+        os.close(handle)
 
 
 def _remove(temporary: Path) -> None:
     if temporary.is_dir():
         shutil.rmtree(temporary, ignore_errors=True)
     else:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove the files in ``folder`` that a process was writing when it was killed; nobody may be writing there now."""
-    for path in folder.glob(f".*{_UNFINISHED}"):
-        path.unlink(missing_ok=True)
-
-
-def _no_place(path: Path, error: OSError) -> InvalidFile:
-    return InvalidFile(f"cannot write {path}: {error.strerror}; choose a folder that exists and is writable")
-
-
-def _unwritable(path: Path, error: OSError) -> InvalidFile:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return InvalidFile(
-        f"cannot write {path}: {error.strerror}" + ("; free some, or choose another disk" if full else "")
-    )
+def _failed(path: Path, temporary: Path, error: OSError) -> InvalidFile:
+    """What went wrong while ``path`` was written: with it, or with another file that was read for it."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return InvalidFile(f"cannot write {path}: {reason}; free some, or choose another disk")
+    if isinstance(error.filename, str | bytes | os.PathLike):
+        named = Path(os.fsdecode(error.filename))
+        if named != path and not named.is_relative_to(temporary):
+            return InvalidFile(f"{named}: {reason}; choose a file that can be read")
+    return InvalidFile(f"cannot write {path}: {reason}")
 
 
 def check_free(path: Path, suffix: str) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -13,10 +12,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from nearfar.errors import InvalidFile
 from nearfar.files.atomic import atomic_file, open_file
+from nearfar.files.damage import DAMAGED, damage
 
 _SLICE_BYTES = 16 << 20
-_DAMAGED = (OSError, ValueError, EOFError, SyntaxError, ArithmeticError, tokenize.TokenError)
-"""What NumPy raises on a damaged .npy file: its header is a Python literal, so also what parsing one raises."""
 
 
 def read_npy(path: Path, *, mapped: bool = True) -> NDArray[Any]:
@@ -28,9 +26,8 @@ def read_npy(path: Path, *, mapped: bool = True) -> NDArray[Any]:
                 with np.errstate(over="raise"):
                     return np.lib.format.open_memmap(path, mode="r")
             return np.lib.format.read_array(file, allow_pickle=False)
-        except _DAMAGED as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InvalidFile(f"{path} is not a complete .npy file: {reason}") from error
+        except DAMAGED as error:
+            raise InvalidFile(f"{path} is not a complete .npy file: {damage(error)}") from error
 
 
 class NpyAppender:

@@ -1,11 +1,10 @@
 """Points and labels in a NumPy .npz file: an array, read by blocks, or the arrays of a sparse matrix, read whole."""
 
-import zipfile
-import zlib
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,15 +14,13 @@ from nearfar.data.formats.table import Choice, Table, flat_shape, rows_at_once
 from nearfar.data.points import check_shape
 from nearfar.data.stored import check_label_count
 from nearfar.errors import InvalidFile, InvalidPoints
-from nearfar.files import open_file
+from nearfar.files import DAMAGED, damage, open_file
 
 _POINTS_KEYS = ("points", "X")
 _LABELS_KEYS = ("labels", "y")
 _CSR_KEYS = ("data", "indices", "indptr", "shape")
 _BEGINNINGS = (b"PK", np.lib.format.MAGIC_PREFIX)
 """How archives begin, and single arrays, which are told apart from them later."""
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What NumPy and zipfile raise on a damaged, truncated or encrypted archive."""
 
 
 def read(source: Path, choice: Choice) -> Iterator[Table]:
@@ -39,9 +36,9 @@ def read(source: Path, choice: Choice) -> Iterator[Table]:
             raise InvalidFile(f"{source} is not an .npz archive; expected one that np.savez wrote")
         try:
             archive = np.load(file, allow_pickle=False)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise InvalidFile(
-                f"{source} is not a complete .npz file: {_reason(error)}; expected one that np.savez wrote"
+                f"{source} is not a complete .npz file: {damage(error)}; expected one that np.savez wrote"
             ) from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InvalidFile(f"{source} holds a single array; expected an .npz archive: rename it to .npy")
@@ -82,7 +79,9 @@ class _Member:
             self._file: IO[bytes] = archive.open(f"{name}.npy")
             self.size = archive.getinfo(f"{name}.npy").compress_size
             self.shape, columns_first, self.dtype = _header(self._file)
-        except _DAMAGED as error:
+            if any(size < 0 for size in self.shape):
+                raise ValueError(f"its shape is {self.shape}")
+        except DAMAGED as error:
             raise self._damaged(error) from error
         if self.dtype.hasobject:
             raise InvalidFile(
@@ -91,8 +90,7 @@ class _Member:
             )
         self._rest: NDArray[Any] | None = None
         if columns_first:  # its rows are spread over all of the file
-            size = int(np.prod(self.shape))
-            self._rest = self._numbers(size).reshape(self.shape, order="F")
+            self._rest = self._numbers(self.shape, "F")
 
     def __enter__(self) -> "_Member":
         return self
@@ -105,25 +103,25 @@ class _Member:
         if self._rest is not None:
             rows, self._rest = self._rest[:n_rows], self._rest[n_rows:]
             return rows
-        shape = (n_rows, *self.shape[1:])
-        return self._numbers(int(np.prod(shape))).reshape(shape)
+        return self._numbers((n_rows, *self.shape[1:]))
 
     def finish(self) -> None:
         """Read to the end, where the archive's checksum is compared."""
         try:
             self._file.read(1)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise self._damaged(error) from error
 
-    def _numbers(self, count: int) -> NDArray[Any]:
+    def _numbers(self, shape: tuple[int, ...], order: Literal["C", "F"] = "C") -> NDArray[Any]:
+        count = math.prod(shape)
         try:
             content = self._file.read(count * self.dtype.itemsize)
-            return np.frombuffer(content, self.dtype, count)
-        except _DAMAGED as error:
+            return np.frombuffer(content, self.dtype, count).reshape(shape, order=order)
+        except DAMAGED as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> InvalidFile:
-        return InvalidFile(f"array {self._name!r} of {self._source} is damaged: {_reason(error)}")
+        return InvalidFile(f"array {self._name!r} of {self._source} is damaged: {damage(error)}")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -155,13 +153,13 @@ def _chosen(
 def _array(source: Path, archive: Mapping[str, Any], name: str) -> NDArray[Any]:
     try:
         return np.asarray(archive[name])
-    except _DAMAGED as error:
+    except DAMAGED as error:
         if "Object arrays" in str(error):
             raise InvalidFile(
                 f"array {name!r} of {source} holds Python objects, which are never unpickled; "
                 "save it as numbers or as text (.astype(str))"
             ) from error
-        raise InvalidFile(f"array {name!r} of {source} is damaged: {_reason(error)}") from error
+        raise InvalidFile(f"array {name!r} of {source} is damaged: {damage(error)}") from error
 
 
 def _saved_by_scipy(source: Path) -> sp.csr_matrix:
@@ -170,8 +168,8 @@ def _saved_by_scipy(source: Path) -> sp.csr_matrix:
         if hasattr(matrix, "check_format"):
             matrix.check_format(full_check=True)
         return _canonical(sp.csr_matrix(matrix))
-    except (*_DAMAGED, NotImplementedError, TypeError) as error:
-        raise InvalidFile(f"{source} is not a matrix that SciPy's save_npz wrote: {_reason(error)}") from error
+    except DAMAGED as error:
+        raise InvalidFile(f"{source} is not a matrix that SciPy's save_npz wrote: {damage(error)}") from error
 
 
 def _csr(
@@ -181,7 +179,7 @@ def _csr(
         matrix = sp.csr_matrix((data, indices, indptr), shape=tuple(int(size) for size in shape))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise InvalidPoints(f"{source}: data, indices, indptr and shape are no CSR matrix: {_reason(error)}") from error
+        raise InvalidPoints(f"{source}: data, indices, indptr and shape are no CSR matrix: {damage(error)}") from error
     return _canonical(matrix)
 
 
@@ -192,7 +190,3 @@ def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
 
 def _listed(archive: Mapping[str, Any]) -> str:
     return ", ".join(archive) or "(none)"
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
