@@ -151,6 +151,28 @@ def test_of_reports_without_an_objective_none_is_the_best():
     assert result.report.objective == 0
 
 
+def test_a_run_that_still_goes_on_is_not_resumed_beside_it(digits, tmp_path):
+    settings = nf.TrainingSettings(steps=30, block_size=100)
+    refused = []
+
+    def resume(report):
+        with pytest.raises(InvalidRun, match="another process"):
+            nf.train(*digits, settings, run=tmp_path / "run", resume=True)
+        refused.append(report.step)
+
+    whole = nf.train(*digits, settings, run=tmp_path / "run", on_report=[resume])
+    assert refused[-1] == 30
+    assert whole.history == list(RunFolder(tmp_path / "run").reports())
+    nf.train(*digits, settings, run=tmp_path / "run", resume=True)
+
+
+def test_a_run_whose_description_cannot_be_written_leaves_no_folder(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(RunFolder, "describe", fail)
+    with pytest.raises(KeyboardInterrupt):
+        nf.train(*digits, nf.TrainingSettings(steps=3), run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_scale_of_features_is_folded_into_the_metric(digits):
     X, y = digits
     scales = 10 ** np.random.default_rng(0).uniform(-3, 3, X.shape[1])

@@ -1,5 +1,6 @@
 """The run folder: run.toml, history.jsonl, checkpoints/, metric.safetensors."""
 
+import contextlib
 import json
 import os
 import platform
@@ -14,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from nearfar.errors import InvalidFile, InvalidRun
-from nearfar.files import make_folder, remove_unfinished, write_text
+from nearfar.files import locked, make_folder, remove_unfinished, write_text
 from nearfar.parameter_server.checkpoint import Checkpoint, Checkpoints
 from nearfar.parameter_server.progress import Report
 from nearfar.settings import BUDGET, TrainingSettings
@@ -46,23 +47,33 @@ class RunFolder:
         if self.path.exists():
             raise InvalidRun(f"{self.path} exists already; choose another folder, or go on with it by --resume")
 
-    def create(self, settings: TrainingSettings, source: dict[str, str]) -> None:
-        """Make the folder; ``source`` says what it learns from."""
-        self.check_new()
-        try:
-            make_folder(self.path)
-        except InvalidFile as error:
-            raise InvalidFile(f"{error}; choose a place that is writable") from error
-        try:
-            self._describe(settings, source)
-        except BaseException:
-            self.remove_if_blank()
-            raise
+    @contextlib.contextmanager
+    def taken(self, *, resume: bool) -> Iterator[None]:
+        """Have the folder alone while the block lasts; raise if another process is training there.
 
-    def remove_if_blank(self) -> None:
-        """Remove the folder of a run that failed before it learned anything: the same command may be tried again."""
-        if all(report.step == 0 for report in self.reports()) and not (self.path / "checkpoints").exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+        A new run's is made, and is gone again if the block fails before anything was learned: the same command may be
+        tried again.
+        """
+        if resume:
+            self.read()  # says what is wrong with it
+        else:
+            self.check_new()
+            try:
+                make_folder(self.path)
+            except InvalidFile as error:
+                raise InvalidFile(f"{error}; choose a place that is writable") from error
+        refusal = InvalidRun(f"{self.path} is being trained by another process; wait until that has ended, or end it")
+        with locked(self.path, refusal):
+            try:
+                yield
+            except BaseException:
+                if not resume and self._is_blank:
+                    shutil.rmtree(self.path, ignore_errors=True)
+                raise
+
+    @property
+    def _is_blank(self) -> bool:
+        return all(report.step == 0 for report in self.reports()) and not (self.path / "checkpoints").exists()
 
     def resume(self, settings: TrainingSettings, source: dict[str, str]) -> Checkpoint | None:
         """Take the folder up again with the same data and settings, of which only the budget may differ.
@@ -83,7 +94,7 @@ class RunFolder:
         for folder in (self.path, self.path / "checkpoints"):
             remove_unfinished(folder)
         newest = self.checkpoints(settings.keep_checkpoints).newest()
-        self._describe(settings, source)
+        self.describe(settings, source)
         if newest is None:
             self.history.unlink(missing_ok=True)
         return newest
@@ -129,7 +140,8 @@ class RunFolder:
         """The history, to be added to."""
         return self.history.open("a", buffering=1)
 
-    def _describe(self, settings: TrainingSettings, source: dict[str, str]) -> None:
+    def describe(self, settings: TrainingSettings, source: dict[str, str]) -> None:
+        """Write run.toml; ``source`` says what the run learns from."""
         tables = "".join(f"\n[{name}]\n{_table(of)}" for name, of in (("data", source), ("made_with", _this_place())))
         write_text(self.description, settings.to_toml() + tables)
 

@@ -103,7 +103,7 @@ def train(
     on_report : functions
         Each is called with every :class:`Report`.
     stop_on_signals : bool
-        Let Ctrl-C and SIGTERM end training after the current update, saved; only in the main thread.
+        Let Ctrl-C, SIGTERM and SIGHUP end training after the current update, saved; only in the main thread.
     """
     settings = settings or TrainingSettings()
     if not isinstance(settings, TrainingSettings):
@@ -119,21 +119,19 @@ def train(
     if folder and not resume:
         folder.check_new()
     prepared = prepare(points, given, settings, labels=known, loss=loss, start=start)
-    newest = None
-    if folder:
-        described = {**(source or {}), **_fingerprints(points, given)}
-        if isinstance(chosen, SimulatedEngine):
-            described["cluster"] = json.dumps(chosen.cluster.to_json())
-        if resume:
-            newest = folder.resume(settings, described)
-        else:
-            folder.create(settings, described)
-    try:
-        return _Training(prepared, settings, chosen, folder, points).run(newest, list(on_report), stop_on_signals)
-    except BaseException:
-        if folder and not resume:
-            folder.remove_if_blank()
-        raise
+    described = {**(source or {}), **_fingerprints(points, given)} if folder else {}
+    if isinstance(chosen, SimulatedEngine):
+        described["cluster"] = json.dumps(chosen.cluster.to_json())
+    with contextlib.ExitStack() as stack:
+        newest = None
+        if folder:
+            stack.enter_context(folder.taken(resume=resume))
+            if resume:
+                newest = folder.resume(settings, described)
+            else:
+                folder.describe(settings, described)
+        training = _Training(prepared, settings, chosen, folder, points)
+        return training.run(newest, list(on_report), stop_on_signals)
 
 
 class _Training:
@@ -292,11 +290,12 @@ def _schedule(settings: TrainingSettings) -> str:
 
 @contextlib.contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call ``stop``, once; a second Ctrl-C acts as it always does, a second SIGTERM not at all."""
+    """Ctrl-C, SIGTERM and SIGHUP call ``stop``, once; then Ctrl-C acts as it always does, the others not at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stopping = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in stopping}
     heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
     def handle(_number: int, _frame: FrameType | None) -> None:
