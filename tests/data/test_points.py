@@ -238,6 +238,14 @@ def test_what_was_given_stays_as_it_was(store):
         np.testing.assert_array_equal(getattr(matrix, name), getattr(before, name))
 
 
+@pytest.mark.parametrize("wrong", [D, 2_000_000_000, -1])
+def test_a_sparse_matrix_whose_indices_lie_outside_it_is_refused(wrong):
+    matrix = sp.csr_matrix(plain())
+    matrix.indices[3] = wrong
+    with pytest.raises(InvalidPoints, match="do not fit its shape"):
+        as_points(matrix)
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(0, N - 1),

@@ -246,6 +246,10 @@ class ChosenPoints(Points):
     def scaled(self, scale: NDArray[np.floating[Any]]) -> "Points":
         return ChosenPoints(self._base.scaled(scale), self._indices)
 
+    def check_finite(self, indices: Indices | None = None) -> None:
+        """Raise if a point has NaN or infinity in it, and name it by its number among the points it was chosen from."""
+        self._base.check_finite(self._indices if indices is None else self._indices[indices])
+
 
 def check_finite_rows(rows: Rows, numbers: Indices) -> None:
     """Raise if one of these rows has NaN or infinity in it, and name it by its number."""
@@ -280,6 +284,7 @@ def as_points(X: Any) -> Points:
     if sp.issparse(X):
         matrix = sp.csr_matrix(X)
         check_shape(matrix.shape, matrix.dtype)
+        _check_sparse(matrix)
         if not _compiles(matrix.dtype):
             matrix = matrix.astype(np.float32)
         if not matrix.has_canonical_format:
@@ -292,6 +297,14 @@ def as_points(X: Any) -> Points:
         raise InvalidPoints("points are rows of unequal length; expected as many features in each") from error
     check_shape(array.shape, array.dtype)
     return DensePoints(_plain(array))
+
+
+def _check_sparse(matrix: sp.csr_matrix) -> None:
+    """Raise if entries lie outside the matrix: compiled loops go where an index says."""
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise InvalidPoints(f"points are a sparse matrix whose indices do not fit its shape: {error}") from error
 
 
 def _compiles(dtype: np.dtype[Any]) -> bool:

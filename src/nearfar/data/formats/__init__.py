@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
 from nearfar.data.formats import comma_separated, npy, npz, parquet, petuum, svmlight
+from nearfar.data.formats.joining import joined_dense, joined_sparse
 from nearfar.data.formats.table import Choice, Table, flat_shape, user_array
 from nearfar.data.points import Points, as_points
 from nearfar.errors import InvalidFile, InvalidPoints, InvalidSettings
@@ -87,19 +87,16 @@ def read_blocks(source: Path, choice: Choice | None = None, format_name: str | N
 
 
 def read_points(source: Path, choice: Choice | None = None, format_name: str | None = None) -> Points:
-    """All points of one file: memory-mapped if it is .npy, in memory otherwise."""
+    """All points of one file: memory-mapped if it is .npy, else in memory, read block by block.
+
+    In memory no number takes more than four bytes: wider ones become float32, as which points are gathered anyway.
+    """
     kind = format_of(source, format_name)
-    blocks = read_blocks(source, choice, format_name)
+    blocks = (block.points for block in read_blocks(source, choice, format_name))
     first = next(blocks)  # says what is wrong with the file
     if kind.name == "npy":
         array = user_array(source)
         return as_points(array.reshape(flat_shape(array.shape)))
-    points: list[Any] = [first.points, *(block.points for block in blocks)]
-    if not sp.issparse(first.points):
-        return as_points(np.concatenate(points))
-    width = max(block.shape[1] for block in points)
-    for block in points:
-        block.resize(block.shape[0], width)
-    whole = sp.vstack(points, format="csr")
-    counts_from_one = kind.base_unknown and whole.nnz and whole.indices.min() > 0
-    return as_points(whole[:, 1:] if counts_from_one else whole)
+    if kind.open_width:
+        return joined_sparse(chain([first], blocks), base_unknown=kind.base_unknown)
+    return as_points(first) if sp.issparse(first) else joined_dense(chain([first], blocks))
