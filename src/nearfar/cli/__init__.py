@@ -1,5 +1,6 @@
 """The command line of nearfar: parses, calls, prints. A module for each group of commands."""
 
+import contextlib
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from nearfar.cli.metrics import evaluate, search, transform
 from nearfar.cli.options import note
 from nearfar.cli.reports import report, watch
 from nearfar.cli.simulating import simulate
-from nearfar.cli.stopping import StoppableGroup, Stopped
+from nearfar.cli.stopping import StoppableGroup, Stopped, stopped_by_signals
 from nearfar.cli.studies import reproduce
 from nearfar.cli.training import demo, plan, train
 from nearfar.errors import Diverged, InvalidInput, MissingExtra, NearfarError
@@ -69,21 +70,31 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; what was wrong ends in one line and exit code 2, never in a traceback."""
+    """Run the command line; what was wrong ends in one line and exit code 1 or 2, never in a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), stopped_by_signals():
         warnings.showwarning = _show_warning
         try:
             sys.exit(app(given or ["--help"], prog_name="nearfar", standalone_mode=False))
         except Stopped as stop:
-            print("stopped; nothing is left half-written", file=sys.stderr)
-            sys.exit(128 + stop.number)
+            _end("stopped; nothing is left half-written", 128 + stop.number)
         except NearfarError as error:
             _fail(str(error), 2 if isinstance(error, _WRONGLY_GIVEN) else 1)
         except _UsageError as error:
             _fail(_usage_fault(error), 2)
-        except OSError as error:  # a path that cannot even be looked at
-            _fail(f"{error.filename}: {error.strerror}; choose a path that can be read and written", 2)
+        except OSError as error:
+            _fail(*_system_fault(error))
+        except MemoryError as error:
+            _fail(f"memory is used up{f' ({error})' if str(error) else ''}; free some, or give less at once", 1)
+        except (EOFError, typer.Abort):
+            _fail("what was read ended before it should; look for a file that was cut short", 1)
+
+
+def _system_fault(error: OSError) -> tuple[str, int]:
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return reason, 1
+    return f"{error.filename}: {reason}; choose a path that can be read and written", 2  # it cannot even be looked at
 
 
 def _usage_fault(error: Any) -> str:
@@ -92,5 +103,10 @@ def _usage_fault(error: Any) -> str:
 
 
 def _fail(fault: str, code: int) -> NoReturn:
-    print(f"error: {' '.join(fault.split())}", file=sys.stderr)
+    _end(f"error: {' '.join(fault.split())}", code)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(line, file=sys.stderr)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""How a command is stopped from outside: Ctrl-C and SIGTERM end it as an error does, so that it cleans up."""
+"""How Ctrl-C, SIGTERM and the loss of its terminal end a command: as an error does, so that it cleans up."""
 
 import contextlib
 import os
@@ -12,6 +12,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 _SECONDS_UNTIL_AGAIN = 0.01
+_STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Stopped(BaseException):
@@ -23,47 +24,51 @@ class Stopped(BaseException):
 
 
 class StoppableGroup(TyperGroup):
-    """Commands that Ctrl-C and SIGTERM end by :class:`Stopped`, unless they have handlers of their own."""
+    """Commands that Ctrl-C ends by :class:`Stopped`, unless they take KeyboardInterrupt themselves."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            with _stopped_by_signals():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Stopped(signal.SIGINT) from error
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
+def stopped_by_signals() -> Iterator[None]:
+    """The first signal to stop raises KeyboardInterrupt (SIGINT) or :class:`Stopped`; those after it are passed over.
+
+    So nothing ends the cleaning up before it is done. A signal that was ignored before stays so, as under nohup.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    hook, sys.unraisablehook = sys.unraisablehook, _stop_again
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    heeded = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    is_stopping = False
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_stopping
+        if not is_stopping:
+            is_stopping = True
+            raise KeyboardInterrupt if number == signal.SIGINT else Stopped(number)
+
+    def stop_again(lost: "sys.UnraisableHookArgs") -> None:
+        """What is raised in a callback of compiled code, as in Numba's, is lost: the signal is sent once more."""
+        nonlocal is_stopping
+        if not isinstance(lost.exc_value, KeyboardInterrupt | Stopped):
+            sys.__unraisablehook__(lost)
+            return
+        is_stopping = False
+        number = lost.exc_value.number if isinstance(lost.exc_value, Stopped) else signal.SIGINT
+        threading.Timer(_SECONDS_UNTIL_AGAIN, os.kill, (os.getpid(), number)).start()
+
+    hook, sys.unraisablehook = sys.unraisablehook, stop_again
     for number in heeded:
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     try:
         yield
     finally:
         sys.unraisablehook = hook
-        for number in heeded:
-            signal.signal(number, before[number])
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    signal.signal(number, signal.SIG_IGN)  # `timeout` and the like send it twice: nothing may stop the cleaning up
-    raise Stopped(number)
-
-
-def _stop_again(lost: "sys.UnraisableHookArgs") -> None:
-    """What is raised in a callback of compiled code, as in Numba's, is lost: the signal is sent once more."""
-    if not isinstance(lost.exc_value, KeyboardInterrupt | Stopped):
-        sys.__unraisablehook__(lost)
-        return
-    number = lost.exc_value.number if isinstance(lost.exc_value, Stopped) else signal.SIGINT
-    signal.signal(number, _stop)
-    threading.Timer(_SECONDS_UNTIL_AGAIN, os.kill, (os.getpid(), number)).start()
+        for number, handler in heeded.items():
+            signal.signal(number, handler)

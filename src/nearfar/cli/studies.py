@@ -1,9 +1,6 @@
 """Commands that repeat the paper's studies: reproduce."""
 
-import signal
-import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -40,10 +37,9 @@ def reproduce(
     ] = None,
 ) -> None:
     """Repeat a study of the paper. Every method and figure of it; begun again, it goes on where it was."""
-    console, interrupt = Console(stderr=True, highlight=False), _Interrupt()
+    console = Console(stderr=True, highlight=False)
 
     def show(number: int, count: int, title: str) -> None:
-        interrupt.check()
         console.print(f"{number:2} of {count}  {title}", markup=False, soft_wrap=True)
 
     try:
@@ -70,20 +66,3 @@ def reproduce(
         print(remark)
     print(f"{done.page}: the page; open it in a browser")
     print(f"{done.text}: the table as Markdown")
-
-
-class _Interrupt:
-    """Ctrl-C raises KeyboardInterrupt, and again when it is checked: one that is raised inside a callback is lost."""
-
-    def __init__(self) -> None:
-        self._has_come = False
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self._come)
-
-    def check(self) -> None:
-        if self._has_come:
-            raise KeyboardInterrupt
-
-    def _come(self, _number: int, _frame: FrameType | None) -> None:
-        self._has_come = True
-        raise KeyboardInterrupt
