@@ -4,21 +4,26 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import nearfar
+from nearfar import compiled
 
 USED = """
-import numpy as np, numba
+import os, numba
 import nearfar as nf
 from nearfar import compiled
-assert numba.config.CACHE_DIR == __import__("os").environ.get("NUMBA_CACHE_DIR", "")
+from nearfar.data.synthesis_kernels import chance
+assert numba.config.CACHE_DIR == os.environ.get("NUMBA_CACHE_DIR", "")
 print(nf.__file__)
+print(chance(1, 2))
 print(compiled._folder())
-nf.train(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3, nf.TrainingSettings(steps=3))
 """
+"""What it prints between the two paths is of a loop that has one of another file, ``draw.py``, within it."""
+WEEK = 7 * 24 * 3600
 
 
 def as_one_who_may_not_write(command: list[str]) -> list[str]:
@@ -83,10 +88,45 @@ def test_the_user_s_cache_and_a_folder_of_one_s_own_are_used_where_they_can_be(p
 
 
 def test_what_was_compiled_is_left_when_the_source_of_any_loop_changes(package, places):
-    packing, display = package / "nearfar" / "objective" / "packing.py", package / "nearfar" / "display.py"
-    used = []
-    for path in (display, display, packing):
-        path.write_text(path.read_text() + "# another version\n")
-        used.append(run(package, *places)[-1])
-    assert used[0] == used[1]  # it has no loop
-    assert used[2] != used[1]
+    draw, display = package / "nearfar" / "data" / "draw.py", package / "nearfar" / "display.py"
+    printed = [run(package, *places)]
+    for path, old, new in ((display, '"""', '"""Another '), (draw, "np.uint64(31)", "np.uint64(32)")):
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+        printed.append(run(package, *places))
+    assert printed[0] == printed[1]  # it has no loop
+    assert printed[2][-2] != printed[1][-2]  # what the changed loop gives, by way of one whose file is as it was
+    assert printed[2][-1] != printed[1][-1]
+
+
+def test_imported_from_an_archive_loops_are_compiled_and_kept_nowhere(package, places, tmp_path):
+    home, temporary = places
+    archive = shutil.make_archive(tmp_path / "archive", "zip", package)
+    own = tmp_path / "own"
+    _, given, _ = run(Path(archive), home, temporary, NUMBA_CACHE_DIR=str(own))
+    assert 0 <= float(given) < 1
+    assert not [path for place in (own, home, temporary) for path in place.rglob("*") if path.is_file()]
+
+
+def test_of_what_nobody_used_for_a_week_only_folders_of_this_name_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "_places", lambda: iter([tmp_path]))
+    choose = compiled._folder.__wrapped__  # anew at each call
+    chosen = choose()
+    of_others = [tmp_path / name for name in ("loops-mine", f"loops-{16 * 'a'}", f"{compiled._PREFIX}mine")]
+    old, new = (tmp_path / (compiled._PREFIX + 16 * digit) for digit in "01")
+    for folder in (*of_others, old, new):
+        folder.mkdir()
+    for folder in (*of_others, old, chosen):
+        os.utime(folder, 2 * (time.time() - WEEK - 60,))
+    assert choose() == chosen
+    assert {*tmp_path.iterdir()} == {chosen, new, *of_others}
+
+
+def test_a_folder_that_is_used_is_as_new(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "_places", lambda: iter([tmp_path]))
+    choose = compiled._folder.__wrapped__
+    chosen = choose()
+    os.utime(chosen, 2 * (time.time() - WEEK - 60,))
+    choose()
+    monkeypatch.setattr(compiled, "_digest_of_sources", lambda: 16 * "0")  # another version, which removes what is old
+    assert {choose(), chosen} == {*tmp_path.iterdir()}

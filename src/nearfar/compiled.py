@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -21,12 +22,16 @@ from numba import config, njit
 
 _PACKAGE = Path(__file__).parent
 _NUMBA: Any = config  # whose values have no types
+_PREFIX = "nearfar-loops-"
+_NAME = re.compile(_PREFIX + "[0-9a-f]{16}")
 _KEPT_SECONDS = 7 * 24 * 3600
-"""How long a folder of other sources is kept after it was changed: another branch or process may still use it."""
+"""How long a folder of other sources is kept after its last use: another branch or process may still use it."""
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function on its first call for each kind of arguments, and keep it; it releases the GIL.
+
+    What is imported from an archive is compiled anew by each process, as there are no sources to name a folder for.
 
     Parameters
     ----------
@@ -35,6 +40,8 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def of(function: Callable[..., Any]) -> Any:
+        if not _sources():
+            return njit(nogil=True, **options)(function)
         given = _NUMBA.CACHE_DIR  # which is for all of a process, and so is not left changed
         _NUMBA.CACHE_DIR = str(_folder())
         try:
@@ -48,21 +55,28 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 @cache
 def _folder() -> Path:
     """Where compiled loops are kept: in the first place that can be written to, or else until this process ends."""
-    name = f"loops-{_digest_of_sources()}"
+    name = _PREFIX + _digest_of_sources()
     for place in _places():
         folder = place / name
-        if _can_be_written(folder):
-            _remove_old([other for other in place.glob("loops-*") if other != folder])
+        if _is_of_use(folder):
+            named = [other for other in place.glob(f"{_PREFIX}*") if _NAME.fullmatch(other.name)]
+            _remove_old([other for other in named if other != folder])
             return folder
     folder = Path(tempfile.mkdtemp(prefix="nearfar-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
+@cache
+def _sources() -> list[Path]:
+    """All files of the package; none where it is in an archive."""
+    return sorted(_PACKAGE.rglob("*.py"))
+
+
 def _digest_of_sources() -> str:
     """Of all files that have to do with compiling."""
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
+    for path in _sources():
         text = path.read_bytes()
         if b"numba" in text or b"llvmlite" in text or b"nearfar.compiled" in text:
             digest.update(text)
@@ -79,10 +93,12 @@ def _places() -> Iterator[Path]:
         yield Path(home) / "nearfar"
 
 
-def _can_be_written(folder: Path) -> bool:
+def _is_of_use(folder: Path) -> bool:
+    """Whether the folder can be written to; its time says then that it was used now."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
+            os.utime(folder)
             return True
     except OSError:
         return False
