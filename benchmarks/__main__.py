@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from benchmarks import (
 )
 from benchmarks.environments import NoEnvironment
 from benchmarks.results import record
+from benchmarks.survival import PeerFailed
 
 BENCHMARKS = {
     "limit": limit.run,
@@ -44,6 +46,8 @@ BENCHMARKS = {
     "baselines": baselines.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
+_FORESEEN = (NoEnvironment, PeerFailed, subprocess.CalledProcessError)
+"""Errors that say by themselves what went wrong; of others, one wants to know where."""
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -61,7 +65,9 @@ def main(given: Sequence[str] | None = None) -> None:
             for figures in BENCHMARKS[name](small=arguments.small):
                 lines.append({**figures, "load": round(os.getloadavg()[0], 2)})
                 print(json.dumps({"benchmark": name, **lines[-1]}), flush=True)
-        except (NoEnvironment, subprocess.CalledProcessError) as error:
+        except Exception as error:  # whatever it is, the others are run
+            if not isinstance(error, _FORESEEN):
+                traceback.print_exc()
             print(f"{name} is left out: {error}", file=sys.stderr)
             left_out += 1
         else:

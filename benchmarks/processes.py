@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.environments import surroundings
@@ -22,16 +24,27 @@ def anonymous_bytes(process: int) -> int:
 
 def nearfar(*arguments: str) -> tuple[str, int]:
     """What a command printed, and the most memory it had that no file stands behind; BLAS has all cores."""
-    environment = {**surroundings(), "OPENBLAS_NUM_THREADS": str(os.cpu_count())}
-    with subprocess.Popen(
-        [str(Path(sys.executable).with_name("nearfar")), *arguments], env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    return watched(
+        [str(Path(sys.executable).with_name("nearfar")), *arguments], {"OPENBLAS_NUM_THREADS": str(os.cpu_count())}
+    )
+
+
+def watched(command: list[str], environment: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """The same of any program, with more environment variables.
+
+    It prints to a file, as nobody reads what it prints before it has ended, and a pipe would be full soon.
+    """
+    surrounding = {**surroundings(), **(environment or {})}
+    with (
+        tempfile.TemporaryFile("w+") as printed,
+        subprocess.Popen(command, env=surrounding, stdout=printed, text=True) as process,
+    ):
         peak = 0
         while process.poll() is None:
             peak = max(peak, anonymous_bytes(process.pid))
             time.sleep(0.02)
-        assert process.stdout is not None
-        printed = process.stdout.read()
+        printed.seek(0)
+        text = printed.read()
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, arguments, printed)
-        return printed, peak
+            raise subprocess.CalledProcessError(process.returncode, command, text)
+        return text, peak

@@ -23,6 +23,10 @@ _STARTING = 20.0
 """Seconds, at most, that a process may take to start and to read its problem, beside the fit."""
 
 
+class PeerFailed(RuntimeError):
+    """A peer ended with an error of its own."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """A metric, and the seconds it took to learn."""
@@ -54,7 +58,7 @@ def fit_peer(python: Path, algorithm: str, problem: dict[str, Any], limit: float
         if ended.returncode < 0 or "MemoryError" in ended.stderr:
             return None
         if ended.returncode:
-            raise RuntimeError(f"{algorithm} failed: {ended.stderr.strip()[-1000:]}")
+            raise PeerFailed(f"{algorithm} failed: {ended.stderr.strip()[-1000:]}")
         seconds = float(json.loads(ended.stdout.splitlines()[-1])["seconds"])
         return Fit(seconds, nf.Metric(np.load(learned))) if seconds <= limit else None
 

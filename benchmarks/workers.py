@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.problems import Paired, nearly, paired
+from nearfar.parameter_server.progress import Report
 
 ROUNDS = 3
 
@@ -40,7 +41,8 @@ def _time_to_objective(problem: Paired, steps: int, rounds: int) -> dict[str, An
     """The paper's speed-up: how much sooner two workers come nearly as far as one that has ended.
 
     Two workers get a tenth more steps, as each of their gradients is worth a little less. What both end with is said
-    too: it differs by noise, and one of them may never get to just where the other ended.
+    too: it differs by noise, and one of them may never get to just where the other ended. So are the steps until then,
+    as part of the ratio may be that the two took fewer.
     """
     ones, twos, ends = [], [], []
     for _ in range(rounds):
@@ -48,12 +50,24 @@ def _time_to_objective(problem: Paired, steps: int, rounds: int) -> dict[str, An
         two = problem.train(workers=2, steps=steps + steps // 10)
         target = nearly(one[0].objective, one[-1].objective)
         ends.append([round(history[-1].objective, 4) for history in (one, two)])
-        ones.append(next(report.seconds for report in one if report.objective <= target))
-        twos.append(next((report.seconds for report in two if report.objective <= target), None))
+        ones.append(_first(one, target))
+        twos.append(_first(two, target))
     return {
         "what": f"seconds to nearly the held-out objective that one worker ends with, {problem.name}",
-        "one_worker": [round(seconds, 2) for seconds in ones],
-        "two_workers": [seconds and round(seconds, 2) for seconds in twos],
+        "one_worker": [report and round(report.seconds, 2) for report in ones],
+        "two_workers": [report and round(report.seconds, 2) for report in twos],
+        "steps_of_one_worker": [report and report.step for report in ones],
+        "steps_of_two_workers": [report and report.step for report in twos],
         "both_end_with": ends,
-        "ratio": round(statistics.median(a / b if b else 0.0 for a, b in zip(ones, twos, strict=True)), 2),
+        "ratio": round(statistics.median(map(_sooner, ones, twos)), 2),
     }
+
+
+def _first(history: list[Report], target: float) -> Report | None:
+    """The first report of an objective as good as that."""
+    return next((report for report in history if report.objective <= target), None)
+
+
+def _sooner(one: Report | None, two: Report | None) -> float:
+    """How many times as long one took as the other; 0 where the other never got there."""
+    return one.seconds / two.seconds if one and two else 0.0

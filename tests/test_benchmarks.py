@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from benchmarks import __main__ as command
-from benchmarks import baselines, environments, metric_learn
+from benchmarks import baselines, environments, metric_learn, text_step, workers
 from benchmarks.chase import Chase
-from benchmarks.problems import labelled
-from benchmarks.processes import anonymous_bytes
+from benchmarks.problems import labelled, paired
+from benchmarks.processes import anonymous_bytes, watched
 from benchmarks.results import record
 from benchmarks.serial import Watcher, prepared_job
-from benchmarks.survival import doubling, fit_peer
+from benchmarks.survival import PeerFailed, doubling, fit_peer
 
 import nearfar as nf
 from nearfar.engine.serial import SerialEngine
@@ -63,7 +64,7 @@ def test_an_environment_that_several_processes_want_at_once_is_made_once(tmp_pat
 
 
 def fakes(monkeypatch, tmp_path):
-    """Benchmarks of no work, one for want of its environment, one whose process fails, and a page for their results."""
+    """Benchmarks of no work, and of them some that fail, each in its way; and a page for their results."""
 
     def absent(*, small):
         raise environments.NoEnvironment("no network")
@@ -72,7 +73,16 @@ def fakes(monkeypatch, tmp_path):
         yield {"ratio": 1.0}
         raise subprocess.CalledProcessError(2, ["peer"])
 
-    benchmarks = {"failing": failing, "speed": lambda *, small: [{"ratio": 2.0}], "absent": absent}
+    def survived(*, small):
+        raise PeerFailed("ITML failed: singular")
+
+    def wrong(*, small):
+        raise ZeroDivisionError("of nothing")
+
+    benchmarks = {
+        "failing": failing, "wrong": wrong, "survived": survived, "speed": lambda *, small: [{"ratio": 2.0}],
+        "absent": absent,
+    }  # fmt: skip
     monkeypatch.setattr(command, "BENCHMARKS", benchmarks)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "RESULTS.md")
     return tmp_path / "RESULTS.md"
@@ -93,9 +103,12 @@ def test_a_benchmark_in_full_writes_its_section_of_the_page_of_results(monkeypat
     assert figures[1]["load"] >= 0
     assert "| 2.0 |" in page.read_text()
     assert "failing" not in page.read_text()
-    assert printed.err == (
-        "failing is left out: Command '['peer']' returned non-zero exit status 2.\nabsent is left out: no network\n"
-    )
+    told = [line for line in printed.err.splitlines() if " is left out: " in line]
+    assert told == [
+        "failing is left out: Command '['peer']' returned non-zero exit status 2.", "wrong is left out: of nothing",
+        "survived is left out: ITML failed: singular", "absent is left out: no network",
+    ]  # fmt: skip
+    assert printed.err.count("Traceback") == 1  # of the one that nobody foresaw
     assert ended.value.code == 1
 
 
@@ -135,7 +148,9 @@ def test_an_unknown_name_is_refused(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(["velocity"])
     assert ended.value.code == 2
-    assert "unknown benchmark velocity; expected any of failing, speed, absent" in capsys.readouterr().err
+    assert (
+        "unknown benchmark velocity; expected any of failing, wrong, survived, speed, absent" in capsys.readouterr().err
+    )
 
 
 def test_the_timed_loop_takes_the_steps_of_training():
@@ -176,8 +191,8 @@ def test_a_chase_gives_up_at_its_limit():
 
 
 def test_a_peer_that_fails_is_not_taken_for_a_slow_one():
-    with pytest.raises(RuntimeError, match="NCA failed"):
-        fit_peer(REPO_PYTHON, "NCA", {"X": np.full((4, 2), np.nan), "y": np.arange(4) % 2}, limit=30.0)
+    with pytest.raises(PeerFailed, match="NCA failed"):
+        fit_peer(REPO_PYTHON, "NCA", {"X": np.full((4, 2), np.nan), "y": np.arange(4) % 2}, limit=200.0)
 
 
 def test_a_peer_that_takes_too_long_is_stopped():
@@ -217,6 +232,40 @@ def test_memory_is_that_of_the_process():
         assert 200 << 20 <= anonymous_bytes(process.pid) < 300 << 20
         process.communicate("\n")
     assert anonymous_bytes(process.pid) == 0
+
+
+def test_a_watched_process_may_print_more_than_a_pipe_holds():
+    printed, peak = watched([sys.executable, "-c", "print('x' * 1_000_000)"])
+    assert len(printed) == 1_000_001
+    assert peak > 0
+    with pytest.raises(subprocess.CalledProcessError):
+        watched([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch's own, of CSR
+def test_all_forms_of_a_step_in_pytorch_give_what_numpy_gives():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    left, right = (sp.random(20, 50, 0.2, "csr", np.float32, rng) for _ in range(2))
+    L = torch.nn.Parameter(torch.from_numpy(rng.normal(size=(50, 3)).astype(np.float32)))
+    expected, slopes = (left - right) @ L.detach().numpy(), rng.normal(size=(20, 3)).astype(np.float32)
+    forms = text_step._torch_forms()
+    assert len(forms) == 4
+    for form in forms.values():
+        Z = form.project(L, *form.batch(left, right))
+        np.testing.assert_allclose(Z.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+        L.grad = None
+        Z.backward(torch.from_numpy(slopes))
+        assert L.grad.is_sparse
+        np.testing.assert_allclose(L.grad.to_dense().numpy(), (left - right).T @ slopes, rtol=1e-4, atol=1e-5)
+
+
+def test_the_race_of_workers_says_how_many_steps_it_took():
+    line = workers._time_to_objective(paired(small=True), steps=40, rounds=1)
+    for side in ("one_worker", "two_workers"):
+        reached = zip(line[side], line[f"steps_of_{side}"], strict=True)
+        assert all((seconds is None) == (steps is None) for seconds, steps in reached)
+    assert line["steps_of_one_worker"][0] > 0
 
 
 def test_sizes_double_up_to_the_last():
