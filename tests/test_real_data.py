@@ -1,8 +1,6 @@
 """The promises on real data, by the commands of the README: MNIST and 20 Newsgroups, where they are at hand."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,23 +12,9 @@ from sklearn.feature_extraction.text import TfidfTransformer
 import nearfar as nf
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.retrieval import judge_neighbours
-from tests.commands import nearfar
+from tests.commands import nearfar, used_by
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
-
-
-def peak_bytes(*arguments: str) -> int:
-    """The peak memory of one command.
-
-    A small process starts it and looks: the kernel counts what the starting process had before it turned into the
-    command, and a process of tests has much.
-    """
-    look = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
-    look += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
-    command = [sys.executable, "-c", look, str(Path(sys.executable).with_name("nearfar")), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return int(ended.stdout)
 
 
 def average_precision(run: Path, dataset: Path) -> float:
@@ -114,6 +98,7 @@ def test_mnist_for_neighbours(mnist, tmp_path):
     assert neighbour_error(run, mnist / "train", mnist / "test") <= 0.022
 
 
+@pytest.mark.alone
 def test_mnist_lifted_for_verification_in_a_minute_of_one_core(mnist, tmp_path):
     run = tmp_path / "run"
     began = time.process_time()
@@ -142,6 +127,6 @@ def test_newsgroups_sparse_with_no_setting_at_all(shared_data, tmp_path):
             "ingest", tmp_path / f"{name}.npz", "--labels", tmp_path / f"{name}-labels.npy",
             "--out", tmp_path / name,
         )  # fmt: skip
-    peak = peak_bytes("train", str(tmp_path / "train"), "--out", str(tmp_path / "run"))
+    peak = used_by("train", tmp_path / "train", "--out", tmp_path / "run").peak_bytes
     assert peak < 1.5e9, f"{peak / 1e9:.2f} GB"
     assert average_precision(tmp_path / "run", tmp_path / "test") >= 0.90

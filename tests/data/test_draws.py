@@ -253,6 +253,7 @@ def test_drawn_constraints_are_constraints():
     assert pairs.check(10) == []
 
 
+@pytest.mark.alone
 def test_millions_of_pairs_a_second(capsys):
     """The target is 10 million a second of one core; a slow machine is given three times as long."""
     draws = LabelDraws(Labels(np.random.default_rng(0).integers(0, 10, 60_000)))

@@ -23,14 +23,15 @@ from nearfar.data.dataset import write_dataset
 from nearfar.engine.ray_cluster import driver
 from nearfar.errors import TrainingFailed
 from nearfar.parameter_server.progress import Report
-from tests.commands import process
+from tests.commands import process, running, wait_until
 from tests.faults.three_nodes import SETTINGS, slow_until
 
 STEPS = SETTINGS["steps"]
 UNDER_WAY = 2 * 2 * 64
 """Steps of two grants that each of two workers may have when a server is lost."""
-MOSTLY_ALONE = 0.1
-"""The share by which the objective may be better where one worker takes most steps: nothing is stale then."""
+BETTER, WORSE = 0.1, 0.02
+"""The shares by which the objective of a disturbed run may be off. It is better where one worker takes most steps, as
+nothing is stale then; and steps that are lost are made up for by others, on other batches."""
 QUICK = {"start_timeout": 60.0, "hang_after": 4.0}
 
 
@@ -60,12 +61,16 @@ def train(
         return nf.train(*digits, chosen, engine=engine, on_report=on_report)
 
 
-def check(result: nf.TrainingResult, undisturbed: float, better_by: float = 0.02) -> Report:
+def check(result: nf.TrainingResult, undisturbed: float) -> Report:
     last = result.history[-1]
     counted(last.step, last.lost, last.workers)
-    assert (1 - better_by) * undisturbed <= last.objective <= 1.02 * undisturbed
+    assert is_as_good(last.objective, undisturbed)
     nothing_is_left()
     return last
+
+
+def is_as_good(objective: float, undisturbed: float) -> bool:
+    return (1 - BETTER) * undisturbed <= objective <= (1 + WORSE) * undisturbed
 
 
 def counted(step: int, lost: int, workers: list[dict]) -> None:
@@ -134,7 +139,7 @@ def test_workers_and_a_server_hang_at_once(digits, undisturbed):
             os.kill(victim, signal.SIGSTOP)
 
     fault = At(300, stop_all)
-    check(train(digits, fault, options={"servers": 2}), undisturbed, MOSTLY_ALONE)
+    check(train(digits, fault, options={"servers": 2}), undisturbed)
     assert fault.done
 
 
@@ -180,7 +185,7 @@ def test_what_never_gets_further_ends_in_an_error(digits, undisturbed, monkeypat
 def test_a_worker_and_a_server_are_killed_at_once_again_and_again(digits, undisturbed):
     """Neither can tell what the other did last; each time a new era begins, with pushes counted anew."""
     faults = [At(step, lambda: [kill("WorkerActor")(), kill("ServerActor")()]) for step in (150, 300, 450)]
-    check(train(digits, *faults, options={"servers": 2}), undisturbed, MOSTLY_ALONE)
+    check(train(digits, *faults, options={"servers": 2}), undisturbed)
     assert all(fault.done for fault in faults)
 
 
@@ -188,27 +193,21 @@ def test_a_worker_and_a_server_are_killed_at_once_again_and_again(digits, undist
 def test_a_worker_is_killed_after_servers_went_back(consistency, digits, undisturbed):
     """What it pushed since counts as in any other era: the run neither waits for it in vain nor takes it twice."""
     faults = [At(150, kill("ServerActor")), At(250, kill("WorkerActor")), At(400, kill("WorkerActor"))]
-    check(train(digits, *faults, options={"servers": 2}, consistency=consistency), undisturbed, MOSTLY_ALONE)
+    check(train(digits, *faults, options={"servers": 2}, consistency=consistency), undisturbed)
     assert all(fault.done for fault in faults)
 
 
 def test_the_driver_is_killed_and_the_run_resumed(digits, tmp_path):
     write_dataset(tmp_path / "data", digits[0].astype(np.float32), digits[1])
     run = tmp_path / "run"
-    command = process(
+    command = (
         "train", tmp_path / "data", "--out", run, "--engine", "ray", "--workers", "2", "--servers", "2",
         "--steps", "3000", "--block-size", "200", "--checkpoint-every", "0.5", "--object-store", "200MB",
     )  # fmt: skip
-    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list((run / "checkpoints").glob("*")):
-        assert begun.poll() is None, "training ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    begun.kill()
-    begun.wait()
+    with running(*command) as begun:
+        wait_until(lambda: list((run / "checkpoints").glob("step-*")), begun)
     nothing_is_left()
-    ended = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+    ended = subprocess.run(process(*command, "--resume"), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     last = lines[-1]
@@ -233,7 +232,7 @@ def test_nodes_come_and_go(what, digits, undisturbed):
         assert len(last["workers"]) == 4
         undisturbed = nf.train(*digits, nf.TrainingSettings(**SETTINGS | {"workers": 4})).history[-1].objective
     counted(last["step"], last["lost"], last["workers"])
-    assert last["objective"] == pytest.approx(undisturbed, rel=0.02)
+    assert is_as_good(last["objective"], undisturbed)
     nothing_is_left()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearfar.model.metric import load_metric
-from tests.commands import Ended, ended, nearfar, process
+from tests.commands import Ended, ended, nearfar, process, running
 from tests.wrong_input.making import (
     TRAINING,
     Case,
@@ -221,9 +221,8 @@ def test_the_same_in_a_process_of_its_own(good: Good, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for name, place in places.items():
             place.mkdir()
-            command = process(*CASES[name][0](good, place))
-            before = contents(place)
-            begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            command, before = CASES[name][0](good, place), contents(place)
+            begun = running(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             started[name] = (stack.enter_context(begun), before)
         for name, (begun, before) in started.items():
             out, err = begun.communicate()
@@ -235,7 +234,7 @@ def test_an_address_where_nobody_answers_is_an_error_in_time(good: Good, tmp_pat
     """In a process of its own, as Ray keeps what it tried."""
     out = tmp_path / "run"
     command = process("train", good / "labelled", "--out", out, "--engine", "ray", "--address", "127.0.0.1:1")
-    answered = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    answered = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert answered.returncode == 2
     assert "error: no Ray cluster at address '127.0.0.1:1'" in answered.stderr
     assert not out.exists()
