@@ -67,7 +67,8 @@ def test_the_sum_is_what_a_run_allocates(d, k, nonzeros, workers):
     seen, counted, shares = ended.stdout.split()
     assert (shares == "True") == (nonzeros == 500)
     seen, counted = float(seen), float(counted)
-    assert 0.75 < counted / seen < 1.3, f"counted {memory_text(counted)}, seen {memory_text(seen)}"
+    most = 1.5 if shares == "True" else 1.3  # as many packed copies as there may be are counted, and fewer are made
+    assert 0.75 < counted / seen < most, f"counted {memory_text(counted)}, seen {memory_text(seen)}"
 
 
 FAR = Sizes(
@@ -80,14 +81,15 @@ def test_where_a_metric_is_far_pushes_share_a_pass_and_workers_have_no_copies():
     apart = replace(FAR, hands_over=False)
     assert FAR.goes_in_pairs
     assert FAR.shares_packed_copies
-    assert FAR.memory["packed copies of L"] == 4 * FAR.L_bytes
-    assert replace(FAR, rounded=True).memory["packed copies of L"] == 2 * FAR.L_bytes
+    filled_up = FAR.L_bytes * 1024 / FAR.rank
+    assert FAR.memory["packed copies of L"] == 4 * filled_up
+    assert replace(FAR, rounded=True).memory["packed copies of L"] == 2 * filled_up
     assert (FAR.memory["workers' copies of L"], FAR.pull_bytes) == (0, 0)
     assert apart.memory["workers' copies of L"] == 2 * FAR.L_bytes
     assert replace(FAR, begins_small=True).memory["workers' copies of L"] == 2 * FAR.L_bytes
     # The gradient, half of the way there and back of three arrays, and half of a packed copy.
-    assert FAR.update_bytes / FAR.L_bytes == 4.5
-    assert replace(FAR, slots=1).update_bytes / FAR.L_bytes == 9  # the copy by a pass of its own
+    assert FAR.update_bytes == 4 * FAR.L_bytes + filled_up / 2
+    assert replace(FAR, slots=1).update_bytes == 8 * FAR.L_bytes + filled_up  # the copy by a pass of its own
     assert apart.update_bytes / FAR.L_bytes == 7
     few = replace(FAR, batch=replace(FAR.batch, touched=2000, entries=100))
     assert (

@@ -49,6 +49,25 @@ for number in (signal.SIGINT, signal.SIGTERM):
         print(repr(stop))
 """
 
+CUT_IN_HALF = """
+import os, signal, sys
+from nearfar.cli.stopping import Stopped, stopped_by_signals
+
+class Whole:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        self.part = 1
+    def __del__(self):
+        self.part
+
+with stopped_by_signals():
+    try:
+        Whole()
+    except Stopped:
+        print("stopped", file=sys.stderr)
+        sys.exit(1)
+"""
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
@@ -87,3 +106,9 @@ def test_a_signal_that_is_lost_in_a_callback_comes_again() -> None:
     done = subprocess.run(run, capture_output=True, text=True, timeout=240, check=False)
     assert done.stdout.split() == ["KeyboardInterrupt()", f"Stopped({signal.SIGTERM:d})"], done.stderr
     assert done.stderr == ""
+
+
+def test_nothing_is_told_of_what_a_signal_has_cut_in_half() -> None:
+    run = [sys.executable, "-c", CUT_IN_HALF]
+    ended = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stderr == "stopped\n"

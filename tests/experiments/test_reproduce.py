@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from nearfar.data.dataset import write_dataset
 from nearfar.experiments.found import Found
 from nearfar.experiments.protocol import SIMULATED_WORKERS, Protocol
 from nearfar.experiments.results import Courses, MethodResult
-from tests.test_cli import ended, nearfar, process
+from tests.commands import ended, nearfar, running, wait_until
 
 SCALE = ("--scale", "0.005", "--budget", "0.01")
 METHODS = [
@@ -38,13 +37,8 @@ def images(digits, tmp_path_factory):
 def study(images, tmp_path_factory):
     """A study that is done, begun by a process that was killed under way; and which parts that one had finished."""
     out = tmp_path_factory.mktemp("study") / "mnist"
-    command = process("reproduce", "mnist", "--mnist", images, "--out", out, *SCALE)
-    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 120
-    while len(_stamps(out)) < 2 and begun.poll() is None and time.monotonic() < until:
-        time.sleep(0.01)
-    os.kill(begun.pid, signal.SIGKILL)
-    begun.wait()
+    with running("reproduce", "mnist", "--mnist", images, "--out", out, *SCALE) as begun:
+        wait_until(lambda: len(_stamps(out)) >= 2, begun, seconds=240)
     before = _stamps(out)
     code, printed, told = ended("reproduce", "mnist", "--mnist", images, "--out", out, *SCALE)
     assert code == 0, told
@@ -129,12 +123,12 @@ def test_the_page_has_all_figures_and_the_text_the_paper_s_numbers(study):
 
 
 def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(images, tmp_path):
-    command = process("reproduce", "mnist", "--mnist", images, "--out", tmp_path / "out", "--scale", "0.005")
-    begun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert begun.stderr is not None
-    assert "1 of 12" in begun.stderr.readline()
-    begun.send_signal(signal.SIGINT)
-    printed, told = begun.communicate(timeout=60)
+    command = ("reproduce", "mnist", "--mnist", images, "--out", tmp_path / "out", "--scale", "0.005")
+    with running(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as begun:
+        assert begun.stderr is not None
+        assert "1 of 12" in begun.stderr.readline()
+        begun.send_signal(signal.SIGINT)
+        printed, told = begun.communicate(timeout=200)
     assert begun.returncode == 130
     assert "go on with the same command" in printed
     assert "Traceback" not in told

@@ -57,7 +57,8 @@ def stopped_by_signals() -> Iterator[None]:
         """What is raised in a callback of compiled code, as in Numba's, is lost: the signal is sent once more."""
         nonlocal is_stopping
         if not isinstance(lost.exc_value, KeyboardInterrupt | Stopped):
-            sys.__unraisablehook__(lost)
+            if not is_stopping:  # else it is of something that was cut short, as it is cleared away
+                sys.__unraisablehook__(lost)
             return
         is_stopping = False
         number = lost.exc_value.number if isinstance(lost.exc_value, Stopped) else signal.SIGINT
@@ -69,6 +70,7 @@ def stopped_by_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.unraisablehook = hook
+        if not is_stopping:  # or else the process ends, and what was cut short is cleared away last
+            sys.unraisablehook = hook
         for number, handler in heeded.items():
             signal.signal(number, handler)
