@@ -113,8 +113,8 @@ def _lists(source: Path, name: str, column: Any, first: int, width: int | None) 
     wrong = np.flatnonzero(lengths != width)
     if len(wrong):
         raise InvalidFile(
-            f"{source}, row {first + int(wrong[0])}: the list in column {name!r} has {int(lengths[wrong[0]])} numbers, "
-            f"but those before {width}; expected lists of equal length"
+            f"{source}, row {first + int(wrong[0])}: the list in column {name!r} has length {int(lengths[wrong[0]])}, "
+            f"but those before have {width}; expected lists of equal length"
         )
     flat = column.flatten()
     if flat.null_count:
