@@ -160,7 +160,7 @@ CASES: dict[str, Case] = {
     ),
     "ragged Parquet": (
         ingesting(lambda g, p: parqueted(p / "a.parquet", x=[[1.0, 2.0], [3.0]])),
-        ("a.parquet, row 1", "'x' has 1 numbers", "equal length"),
+        ("a.parquet, row 1", "'x' has length 1, but those before have 2", "equal length"),
     ),
     "text in Parquet": (
         ingesting(lambda g, p: parqueted(p / "a.parquet", x=[1.0, 2.0], name=["a", "b"])),
