@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearfar.cli.stopping import Stopped, stopped_by_signals
 from nearfar.model.metric import Metric
 
 BEGUN = """
@@ -112,3 +113,10 @@ def test_nothing_is_told_of_what_a_signal_has_cut_in_half() -> None:
     run = [sys.executable, "-c", CUT_IN_HALF]
     ended = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
     assert ended.stderr == "stopped\n"
+
+
+def test_what_is_told_of_lost_errors_is_as_before_once_it_has_stopped() -> None:
+    before = sys.unraisablehook
+    with pytest.raises(Stopped), stopped_by_signals():
+        signal.raise_signal(signal.SIGTERM)
+    assert sys.unraisablehook is before

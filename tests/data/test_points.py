@@ -238,10 +238,11 @@ def test_what_was_given_stays_as_it_was(store):
         np.testing.assert_array_equal(getattr(matrix, name), getattr(before, name))
 
 
-@pytest.mark.parametrize("wrong", [D, 2_000_000_000, -1])
-def test_a_sparse_matrix_whose_indices_lie_outside_it_is_refused(wrong):
-    matrix = sp.csr_matrix(plain())
-    matrix.indices[3] = wrong
+@pytest.mark.parametrize("wrong", [max(N, D), 2_000_000_000, -1])
+@pytest.mark.parametrize("store", [sp.csr_matrix, sp.csc_matrix, sp.bsr_matrix, sp.coo_matrix, sp.csc_array])
+def test_a_sparse_matrix_whose_indices_lie_outside_it_is_refused(store, wrong):
+    matrix = store(plain())
+    (matrix.col if matrix.format == "coo" else matrix.indices)[3] = wrong
     with pytest.raises(InvalidPoints, match="do not fit its shape"):
         as_points(matrix)
 

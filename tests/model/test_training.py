@@ -119,6 +119,13 @@ def test_a_run_that_patience_ended_goes_on_with_a_budget_and_keeps_what_it_learn
     np.testing.assert_array_equal(more.metric.components, whole.metric.components)
 
 
+def test_a_run_without_patience_may_go_on_with_some(digits, tmp_path):
+    settings = {"rank": 8, "block_size": 100, "report_every": 5}
+    nf.train(*digits, nf.TrainingSettings(steps=1000, **settings), run=tmp_path / "run")
+    patient = nf.TrainingSettings(steps=1100, patience=3, **settings)
+    assert nf.train(*digits, patient, run=tmp_path / "run", resume=True).history[-1].step > 1000
+
+
 @pytest.mark.parametrize("held_out", [400, 0])
 @pytest.mark.parametrize("stops", [(11, 12, 14), (5, 20), (31, 32, 33, 34)])
 def test_a_run_that_is_stopped_and_goes_on_is_the_undisturbed_one(stops, held_out, digits, tmp_path, monkeypatch):
@@ -138,6 +145,8 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_undisturbed_one(stops, held_ou
     resumed = nf.train(*digits, settings, run=tmp_path / "run", resume=True)
     assert resumed.ended == whole.ended
     assert resumed.report.step == whole.report.step
+    assert [report.objective for report in resumed.history] == [report.objective for report in whole.history]
+    assert sum(sum(report.staleness_counts) for report in resumed.history) == resumed.history[-1].step
     np.testing.assert_array_equal(resumed.metric.components, whole.metric.components)
 
 

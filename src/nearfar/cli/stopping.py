@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -69,8 +70,19 @@ def stopped_by_signals() -> Iterator[None]:
         signal.signal(number, stop)
     try:
         yield
+    except BaseException as error:
+        if is_stopping:
+            _clear_away(error)
+        raise
     finally:
-        if not is_stopping:  # or else the process ends, and what was cut short is cleared away last
-            sys.unraisablehook = hook
+        sys.unraisablehook = hook
         for number, handler in heeded.items():
             signal.signal(number, handler)
+
+
+def _clear_away(error: BaseException) -> None:
+    """Drop what a signal has cut short while nothing is told of it: it is held by the errors that led here."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__context__

@@ -282,9 +282,9 @@ def as_points(X: Any) -> Points:
     if isinstance(X, Points):
         return X
     if sp.issparse(X):
+        check_shape(X.shape, X.dtype)
+        _check_sparse(X)
         matrix = sp.csr_matrix(X)
-        check_shape(matrix.shape, matrix.dtype)
-        _check_sparse(matrix)
         if not _compiles(matrix.dtype):
             matrix = matrix.astype(np.float32)
         if not matrix.has_canonical_format:
@@ -299,10 +299,15 @@ def as_points(X: Any) -> Points:
     return DensePoints(_plain(array))
 
 
-def _check_sparse(matrix: sp.csr_matrix) -> None:
-    """Raise if entries lie outside the matrix: compiled loops go where an index says."""
+def _check_sparse(X: Any) -> None:
+    """Raise if entries lie outside the matrix: compiled loops go where an index says, SciPy's own among them."""
+    form = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "bsr": sp.bsr_matrix, "coo": sp.coo_matrix}.get(X.format)
+    if form is None:
+        return
     try:
-        matrix.check_format(full_check=True)
+        view = form(X)  # what was given stays as it is; of coordinates, this is the check
+        if X.format != "coo":
+            view.check_format(full_check=True)
     except ValueError as error:
         raise InvalidPoints(f"points are a sparse matrix whose indices do not fit its shape: {error}") from error
 

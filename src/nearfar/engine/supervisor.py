@@ -80,8 +80,10 @@ class LocalSupervisor:
     @property
     def has_nothing_to_do(self) -> bool:
         """Whether a run that was taken up again had ended, and may not go on for longer."""
-        is_told = bool(self.history) and self.history[-1].step == self._server.version
-        return is_told and (self._budget.used(self._server.version) >= 1 or self._has_lost_patience())
+        if not self.history or self.history[-1].step != self._server.version:
+            return False
+        had_patience = self.best is not None
+        return self._budget.used(self._server.version) >= 1 or (had_patience and self._has_lost_patience())
 
     def begin(self) -> None:
         """Begin, or go on; the best L so far stands only where patience, which may be new, still goes by it."""

@@ -202,7 +202,8 @@ class _Training:
         if newest:
             supervisor.restore(newest)
             newest.arrays.clear()  # they were copied, and would stay in memory to the end of training
-            folder.truncate_history(newest.step)
+            untold = newest.values["progress"].get("since", {}).get("pushes", 0)
+            folder.truncate_history(newest.step - bool(untold))  # the report of a stop is of what the next one tells
             supervisor.history.extend(folder.reports())
         history = stack.enter_context(folder.open_history())
         watch.on_report.insert(0, lambda report: append_report(history, report))
@@ -296,7 +297,7 @@ def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         return
     stopping = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in stopping}
-    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    heeded = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         for number in heeded:

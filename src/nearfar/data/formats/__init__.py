@@ -89,7 +89,8 @@ def read_blocks(source: Path, choice: Choice | None = None, format_name: str | N
 def read_points(source: Path, choice: Choice | None = None, format_name: str | None = None) -> Points:
     """All points of one file: memory-mapped if it is .npy, else in memory, read block by block.
 
-    In memory no number takes more than four bytes: wider ones become float32, as which points are gathered anyway.
+    No number takes more than four bytes then, but in a sparse .npz: wider ones become float32, as which points are
+    gathered anyway.
     """
     kind = format_of(source, format_name)
     blocks = (block.points for block in read_blocks(source, choice, format_name))

@@ -69,7 +69,8 @@ def _own_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if before is not None:  # else it is not Python's
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
